@@ -11,7 +11,7 @@
 //! End                                 →
 //!                                     ←  Partials (in key order) … RunEnd, any number of times
 //!                                     ←  Mapped {counters}
-//! Groups {k, v: […]} …                →
+//! Groups or LastGroups …              →
 //!                                     ←  Reduced {_id, value} …, one frame for each of Groups
 //! Done                                →
 //! ```
@@ -43,6 +43,8 @@ pub enum Kind {
     Documents = b'D',
     End = b'E',
     Groups = b'G',
+    /// Those that are finalized, too.
+    LastGroups = b'H',
     Done = b'Z',
     Call = b'A',
     Partials = b'P',
@@ -57,12 +59,13 @@ pub enum Kind {
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 15] = [
+        const ALL: [Kind; 16] = [
             Kind::Configure,
             Kind::Job,
             Kind::Documents,
             Kind::End,
             Kind::Groups,
+            Kind::LastGroups,
             Kind::Done,
             Kind::Call,
             Kind::Partials,
@@ -78,22 +81,40 @@ impl Kind {
     }
 }
 
+/// What comes before the payload.
+pub const HEADER_BYTES: usize = 5;
+/// A shorter payload is copied behind its header, so that both are written at once: the other side
+/// wakes once.
+const JOINED_BYTES_MAX: usize = 8 << 10;
+
 pub fn write_frame(to: &mut impl Write, kind: Kind, payload: &[u8]) -> io::Result<()> {
+    let header = header(kind, payload.len())?;
+    if payload.len() > JOINED_BYTES_MAX {
+        to.write_all(&header)?;
+        return to.write_all(payload);
+    }
+    let mut joined = Vec::with_capacity(header.len() + payload.len());
+    joined.extend_from_slice(&header);
+    joined.extend_from_slice(payload);
+    to.write_all(&joined)
+}
+
+/// The header of a payload of so many bytes.
+pub fn header(kind: Kind, payload_bytes: usize) -> io::Result<[u8; HEADER_BYTES]> {
     let too_long = || io::Error::new(io::ErrorKind::InvalidInput, "a frame is too long");
-    let length = u32::try_from(payload.len()).map_err(|_| too_long())?;
-    if payload.len() > FRAME_BYTES_MAX {
+    let length = u32::try_from(payload_bytes).map_err(|_| too_long())?;
+    if payload_bytes > FRAME_BYTES_MAX {
         return Err(too_long());
     }
-    let mut header = [0; 5];
+    let mut header = [0; HEADER_BYTES];
     header[..4].copy_from_slice(&length.to_le_bytes());
     header[4] = kind as u8;
-    to.write_all(&header)?;
-    to.write_all(payload)
+    Ok(header)
 }
 
 /// Reads one frame into `payload`. None: the other side is gone.
 pub fn read_frame(from: &mut impl Read, payload: &mut Vec<u8>) -> io::Result<Option<Kind>> {
-    let mut header = [0; 5];
+    let mut header = [0; HEADER_BYTES];
     let mut read = 0;
     while read < header.len() {
         match from.read(&mut header[read..]) {

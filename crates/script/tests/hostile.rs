@@ -141,7 +141,7 @@ fn results(hosts: &Hosts) -> Result<Vec<RawDocumentBuf>, JobError> {
     thread::scope(|scope| {
         for mut feeder in feeders {
             scope.spawn(move || {
-                if feeder.feed(rawdoc! { "_id": 1 }.as_bytes()).is_ok() {
+                if feeder.push(&rawdoc! { "_id": 1 }).is_ok() {
                     let _ = feeder.finish();
                 }
             });

@@ -66,9 +66,8 @@ fn run(
         for mut feeder in feeders {
             let part = parts.next().unwrap_or_default();
             scope.spawn(move || {
-                for some in part.chunks(100) {
-                    let batch: Vec<u8> = some.iter().flat_map(|d| d.as_bytes().to_vec()).collect();
-                    if feeder.feed(&batch).is_err() {
+                for document in part {
+                    if feeder.push(document).is_err() {
                         return;
                     }
                 }
@@ -193,6 +192,107 @@ fn an_emitted_object_is_a_snapshot() {
     assert_eq!(results, [doc! { "_id": 1.0, "value": { "n": 3.0 } }]);
 }
 
+/// What the driver writes itself and what it leaves to others come to the same.
+#[test]
+fn keys_and_values_of_every_form_come_out_as_they_were_emitted() {
+    let hosts = Hosts::new(options());
+    let values = "[1.5, -0, 'text', 'ümlaut', '', 'a\\0b', true, false, null, [1, 'a', [{}]], \
+        {}, {a: 1, b: {c: 'd', e: [null]}, 'ü': true, 7: 0}, {a: undefined}, NumberLong(5), \
+        new Date(7), 'x'.repeat(20000), 'x'.repeat(70000), {s: 'y'.repeat(33000)}, /r/i]";
+    let map = format!(
+        "function() {{
+            var values = {values};
+            values.forEach(function(value, i) {{ emit('value ' + (100 + i), value); }});
+            for (var i = 0; i < 3000; i++) {{ emit('many ' + (10000 + i), i); }}
+            emit('ümlaut', 1); emit('zero \\0', 2); emit('long ' + 'z'.repeat(40000), 3); emit('', 4);
+            emit({{a: 'b'}}, 5); emit(2.5, {{n: 6}}); emit(null, 'seven');
+        }}"
+    );
+    let expected_values: Vec<Bson> = vec![
+        Bson::Double(1.5),
+        Bson::Double(-0.0),
+        "text".into(),
+        "ümlaut".into(),
+        "".into(),
+        "a\0b".into(),
+        true.into(),
+        false.into(),
+        Bson::Null,
+        vec![1.0.into(), "a".into(), Bson::Array(vec![doc! {}.into()])].into(),
+        doc! {}.into(),
+        doc! { "7": 0.0, "a": 1.0, "b": { "c": "d", "e": [Bson::Null] }, "ü": true }.into(),
+        doc! { "a": Bson::Undefined }.into(),
+        Bson::Int64(5),
+        bson::DateTime::from_millis(7).into(),
+        "x".repeat(20_000).into(),
+        "x".repeat(70_000).into(),
+        doc! { "s": "y".repeat(33_000) }.into(),
+        Bson::RegularExpression(bson::Regex {
+            pattern: bson::cstr!("r").into(),
+            options: bson::cstr!("i").into(),
+        }),
+    ];
+    // As they are reduced, finalized as they are, and made anew by finalize.
+    for finalize in [
+        None,
+        Some("(key, value) => value"),
+        Some("(key, value) => [value][0]"),
+    ] {
+        let spec = MapReduceSpec {
+            finalize: finalize.map(str::to_owned),
+            ..spec(&map, "(key, values) => values[0]")
+        };
+        let (results, _) = run(&hosts, &spec, &numbers(1), never()).unwrap();
+        let value = |key: Bson| {
+            let result = results
+                .iter()
+                .find(|result| result.get("_id") == Some(&key));
+            result.and_then(|result| result.get("value")).cloned()
+        };
+        for (number, expected) in expected_values.iter().enumerate() {
+            let found = value(format!("value {}", 100 + number).into());
+            assert_eq!(found.as_ref(), Some(expected), "{number}");
+        }
+        let many = results.iter().filter(|result| {
+            let key = result.get_str("_id");
+            key.is_ok_and(|key| key.starts_with("many "))
+        });
+        let many: Vec<f64> = many.flat_map(|result| result.get_f64("value")).collect();
+        assert!(many.into_iter().eq((0..3_000).map(f64::from)));
+        assert_eq!(value("ümlaut".into()), Some(1.0.into()));
+        assert_eq!(value("zero \0".into()), Some(2.0.into()));
+        assert_eq!(
+            value(format!("long {}", "z".repeat(40_000)).into()),
+            Some(3.0.into())
+        );
+        assert_eq!(value("".into()), Some(4.0.into()));
+        assert_eq!(value(doc! { "a": "b" }.into()), Some(5.0.into()));
+        assert_eq!(value(2.5.into()), Some(doc! { "n": 6.0 }.into()));
+        assert_eq!(value(Bson::Null), Some("seven".into()));
+    }
+}
+
+/// A script that changes what the language brings spoils its own results at most.
+#[test]
+fn a_script_that_changes_prototypes_writes_no_broken_documents() {
+    let hosts = Hosts::new(options());
+    for change in [
+        "String.prototype.charCodeAt = () => 0xf7 | 0x80 ^ 0x80;",
+        "String.prototype.charCodeAt = () => -1;",
+        "DataView.prototype.setInt32 = () => {};",
+        "DataView.prototype.setInt32 = function() { throw 1; };",
+        "Object.keys = () => ['a\\0b'];",
+    ] {
+        let map = format!("function() {{ {change} emit('key', 1); emit('other', {{a: 1}}); }}");
+        let spec = spec(&map, "(key, values) => values[0]");
+        if let Ok((results, _)) = run(&hosts, &spec, &numbers(1), never()) {
+            for result in results {
+                assert!(result.contains_key("_id") && result.contains_key("value"));
+            }
+        }
+    }
+}
+
 #[test]
 fn many_keys_spill_and_merge() {
     let mut options = options();
@@ -286,7 +386,7 @@ fn a_killed_host_ends_its_job_only() {
         .map_reduce(&spec("function() { emit(1, 1); }", SUM), never())
         .unwrap();
     let mut feeders = job.start_mapping().unwrap();
-    feeders[0].feed(numbers(1)[0].as_bytes()).unwrap();
+    feeders[0].push(&numbers(1)[0]).unwrap();
     let id = job.process_id().unwrap() as i32;
     // SAFETY: kill(2) on a child of this process that has not been waited for.
     assert_eq!(unsafe { libc::kill(id, libc::SIGKILL) }, 0);

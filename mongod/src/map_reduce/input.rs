@@ -19,13 +19,10 @@ use banyan_query::pipeline::names_where;
 use banyan_script::hosts::{Feeder, MapReduceJob, Mapped};
 use banyan_storage::{Collection, CollectionId, RecordId, RecordIdFormat, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::RawDocument;
 
 use super::error::Failure;
 use super::parameters::Input;
 
-/// Batches are sent when they have grown to this.
-const BATCH_BYTES: usize = 64 << 10;
 /// A scan is cut into so many ranges for each lane, so that none waits long for the others.
 const RANGES_PER_LANE: u64 = 16;
 /// A range of fewer records costs more to begin than to read.
@@ -173,16 +170,13 @@ fn can_share(collection: &Collection, executor: &Executor) -> bool {
 /// One reader; each lane gets every nth batch.
 fn feed_in_turn(executor: Executor, mut feeders: Vec<Feeder>) -> Result<(), Failure> {
     let mut next = 0;
-    let mut batch = Batch::default();
     for row in executor {
-        batch.push(&row?);
-        if batch.is_full() {
-            batch.send(&mut feeders[next])?;
+        let Some(feeder) = feeders.get_mut(next) else {
+            break;
+        };
+        if feeder.push(&row?)? {
             next = (next + 1) % feeders.len();
         }
-    }
-    if let Some(feeder) = feeders.get_mut(next) {
-        batch.send(feeder)?;
     }
     for feeder in feeders {
         feeder.finish()?;
@@ -225,7 +219,6 @@ struct RangeScan<'a> {
 
 impl RangeScan<'_> {
     fn feed(self, mut feeder: Feeder) -> Result<(), Failure> {
-        let mut batch = Batch::default();
         let mut seen = 0;
         let Prepared {
             snapshot, request, ..
@@ -245,38 +238,11 @@ impl RangeScan<'_> {
                     None => true,
                 };
                 if matches && ownership.as_ref().is_none_or(|own| own.owns(&record)) {
-                    batch.push(&record);
-                    if batch.is_full() {
-                        batch.send(&mut feeder)?;
-                    }
+                    feeder.push(&record)?;
                 }
             }
         }
-        batch.send(&mut feeder)?;
         feeder.finish()?;
-        Ok(())
-    }
-}
-
-#[derive(Default)]
-struct Batch {
-    documents: Vec<u8>,
-}
-
-impl Batch {
-    fn push(&mut self, document: &RawDocument) {
-        self.documents.extend_from_slice(document.as_bytes());
-    }
-
-    fn is_full(&self) -> bool {
-        self.documents.len() >= BATCH_BYTES
-    }
-
-    fn send(&mut self, feeder: &mut Feeder) -> Result<(), Failure> {
-        if !self.documents.is_empty() {
-            feeder.feed(&self.documents)?;
-            self.documents.clear();
-        }
         Ok(())
     }
 }

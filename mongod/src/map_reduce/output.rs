@@ -1,10 +1,14 @@
-//! Results on their way into a collection.
+//! Results on their way into a collection. They are written on a thread of their own, while the
+//! script host works on those that follow.
 //!
 //! `replace` fills a temporary collection that then takes the target's name, so that readers see
 //! the old results or the new ones. `merge` and `reduce` put every result in the place of the one
 //! with its key; `reduce` has the old value reduced with the new one first.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
 
 use banyan_document::writer::DocumentWriter;
 use banyan_execution::by_id;
@@ -24,19 +28,28 @@ use super::error::Failure;
 use super::parameters::Mode;
 
 const BATCH_BYTES: usize = 1 << 20;
-const BATCH_DOCUMENTS: usize = 10_000;
+const BATCH_DOCUMENTS: usize = 5_000;
 
 /// Writes through the node's own commands. To be used where blocking is allowed.
 pub struct Writer {
-    local: Local,
-    runtime: Handle,
-    database: String,
-    target: String,
+    statements: Arc<Statements>,
     /// Where `replace` collects the results.
     temporary: Option<String>,
     batch: Vec<RawDocumentBuf>,
     batch_bytes: usize,
-    written: i64,
+    /// The way to the thread that writes.
+    batches: Option<SyncSender<Vec<RawDocumentBuf>>>,
+    thread: Option<JoinHandle<Result<i64, CommandError>>>,
+    /// What still waits to be written is not wanted any more.
+    given_up: Arc<AtomicBool>,
+}
+
+/// How results become commands.
+struct Statements {
+    local: Local,
+    runtime: Handle,
+    database: String,
+    target: String,
     /// Results need not be what the target's validator asks for.
     bypass_validation: bool,
 }
@@ -51,32 +64,64 @@ impl Writer {
     ) -> Result<Writer, CommandError> {
         views::refuse(&node.replica, &Namespace::new(database, collection))?;
         let service = Arc::new(NodeService::new(node.clone(), &[]));
-        let mut writer = Writer {
+        let statements = Arc::new(Statements {
             local: Local::new(&service),
             runtime: Handle::current(),
             database: database.to_owned(),
             target: collection.to_owned(),
+            bypass_validation,
+        });
+        let mut writer = Writer {
+            statements,
             temporary: None,
             batch: Vec::new(),
             batch_bytes: 0,
-            written: 0,
-            bypass_validation,
+            batches: None,
+            thread: None,
+            given_up: Arc::default(),
         };
         if mode == Mode::Replace {
             writer.create_temporary(node)?;
         }
+        writer.start()?;
         Ok(writer)
+    }
+
+    /// Starts the thread that writes.
+    fn start(&mut self) -> Result<(), CommandError> {
+        // One waits while one is written.
+        let (sender, batches) = sync_channel::<Vec<RawDocumentBuf>>(1);
+        let statements = self.statements.clone();
+        let temporary = self.temporary.clone();
+        let given_up = self.given_up.clone();
+        let write = move || {
+            let mut written = 0;
+            for batch in batches {
+                if given_up.load(Ordering::Relaxed) {
+                    break;
+                }
+                statements.write(temporary.as_deref(), &batch)?;
+                written += i64::try_from(batch.len()).unwrap_or(i64::MAX);
+            }
+            Ok(written)
+        };
+        let thread = thread::Builder::new().name("map-reduce-out".into());
+        let thread = thread.spawn(write).map_err(|error| {
+            CommandError::new(ErrorCode::InternalError, format!("no thread: {error}"))
+        })?;
+        self.batches = Some(sender);
+        self.thread = Some(thread);
+        Ok(())
     }
 
     /// An empty collection with the options and indexes of the one that it will replace.
     fn create_temporary(&mut self, node: &Node) -> Result<(), CommandError> {
-        let name = format!(
-            "tmp.mr.{}_{}",
-            self.target,
-            bson::oid::ObjectId::new().to_hex()
-        );
+        let Statements {
+            database, target, ..
+        } = &*self.statements;
+        let name = format!("tmp.mr.{target}_{}", bson::oid::ObjectId::new().to_hex());
         let catalog = node.replica.store.catalog();
-        let target = catalog.get(&self.database, &self.target);
+        let target = catalog.get(database, target);
         let mut create = rawdoc! { "create": name.as_str() };
         for (name, value) in target
             .iter()
@@ -84,7 +129,7 @@ impl Writer {
         {
             create.append(name, value);
         }
-        self.command(create)?;
+        self.statements.command(create)?;
         self.temporary = Some(name.clone());
         let Some(target) = target else { return Ok(()) };
         let mut indexes = RawArrayBuf::new();
@@ -94,7 +139,8 @@ impl Writer {
         if indexes.is_empty() {
             return Ok(());
         }
-        self.command(rawdoc! { "createIndexes": name.as_str(), "indexes": indexes })?;
+        self.statements
+            .command(rawdoc! { "createIndexes": name.as_str(), "indexes": indexes })?;
         Ok(())
     }
 
@@ -110,24 +156,22 @@ impl Writer {
     /// Completes the output; gives back how many results were written.
     pub fn finish(mut self) -> Result<i64, CommandError> {
         self.flush()?;
+        let written = self.end()?;
         if let Some(temporary) = self.temporary.take() {
-            let from = format!("{}.{temporary}", self.database);
-            let to = format!("{}.{}", self.database, self.target);
+            let Statements {
+                database, target, ..
+            } = &*self.statements;
+            let from = format!("{database}.{temporary}");
+            let to = format!("{database}.{target}");
             let rename = rawdoc! {
                 "renameCollection": from.as_str(), "to": to.as_str(), "dropTarget": true,
             };
-            let renamed = self.runtime.block_on(self.local.command("admin", rename));
-            if let Err(error) = renamed {
+            if let Err(error) = self.statements.administer(rename) {
                 self.temporary = Some(temporary);
                 return Err(error);
             }
         }
-        Ok(self.written)
-    }
-
-    fn command(&self, body: RawDocumentBuf) -> Result<RawDocumentBuf, CommandError> {
-        self.runtime
-            .block_on(self.local.write(&self.database, body))
+        Ok(written)
     }
 
     fn flush(&mut self) -> Result<(), CommandError> {
@@ -136,28 +180,66 @@ impl Writer {
         }
         let batch = std::mem::take(&mut self.batch);
         self.batch_bytes = 0;
-        let count = batch.len();
-        let mut body = match &self.temporary {
-            Some(temporary) => insert(temporary, &batch),
-            None => upsert(&self.target, &batch)?,
-        };
-        if self.bypass_validation {
-            body.append(cstr!("bypassDocumentValidation"), true);
+        let sent = self.batches.as_ref().map(|batches| batches.send(batch));
+        match sent {
+            Some(Ok(())) => Ok(()),
+            // The thread has ended before its time.
+            _ => self.end().and(Err(thread_is_gone())),
         }
-        self.command(body)?;
-        self.written += i64::try_from(count).unwrap_or(i64::MAX);
-        Ok(())
     }
+
+    /// Waits until everything is written; gives back how much that was.
+    fn end(&mut self) -> Result<i64, CommandError> {
+        self.batches = None;
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(written)) => written,
+            _ => Err(thread_is_gone()),
+        }
+    }
+}
+
+fn thread_is_gone() -> CommandError {
+    CommandError::new(ErrorCode::InternalError, "results cannot be written")
 }
 
 impl Drop for Writer {
     /// A job that failed leaves nothing behind.
     fn drop(&mut self) {
+        self.given_up.store(true, Ordering::Relaxed);
+        if self.thread.is_some() {
+            // What the job failed with is known.
+            let _ = self.end();
+        }
         if let Some(temporary) = self.temporary.take()
-            && let Err(error) = self.command(rawdoc! { "drop": temporary.as_str() })
+            && let Err(error) = self
+                .statements
+                .command(rawdoc! { "drop": temporary.as_str() })
         {
             tracing::warn!(%error, collection = %temporary, "a temporary collection stays");
         }
+    }
+}
+
+impl Statements {
+    fn command(&self, body: RawDocumentBuf) -> Result<RawDocumentBuf, CommandError> {
+        self.runtime
+            .block_on(self.local.write(&self.database, body))
+    }
+
+    fn administer(&self, body: RawDocumentBuf) -> Result<RawDocumentBuf, CommandError> {
+        self.runtime.block_on(self.local.command("admin", body))
+    }
+
+    fn write(&self, temporary: Option<&str>, batch: &[RawDocumentBuf]) -> Result<(), CommandError> {
+        let mut body = match temporary {
+            Some(temporary) => insert(temporary, batch),
+            None => upsert(&self.target, batch)?,
+        };
+        if self.bypass_validation {
+            body.append(cstr!("bypassDocumentValidation"), true);
+        }
+        self.command(body)?;
+        Ok(())
     }
 }
 

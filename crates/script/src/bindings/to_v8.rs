@@ -80,14 +80,29 @@ impl ToV8<'_> {
         depth: usize,
     ) -> Result<v8::Local<'s, v8::Array>> {
         check_depth(depth)?;
-        let mut values: Vec<Value<'s>> = Vec::with_capacity(8);
+        // Most arrays are short, and their values need no memory of their own.
+        let mut few: [Value<'s>; 16] = [v8::undefined(scope).into(); 16];
+        let mut many: Vec<Value<'s>> = Vec::new();
+        let mut count = 0;
         let mut origins = OriginNames::default();
         for element in Elements::new(array)? {
             let element = element?;
             origins.see(&element);
-            values.push(self.element(scope, &element, depth)?);
+            let value = self.element(scope, &element, depth)?;
+            match few.get_mut(count) {
+                Some(place) => *place = value,
+                None => many.push(value),
+            }
+            count += 1;
         }
-        let array = v8::Array::new_with_elements(scope, &values);
+        let values = match many.is_empty() {
+            true => &few[..count],
+            false => {
+                many.splice(..0, few);
+                &many
+            }
+        };
+        let array = v8::Array::new_with_elements(scope, values);
         origins.shorten_if_uniform(values.len());
         origins.remember(scope, self.bindings, array.into())?;
         Ok(array)

@@ -1,25 +1,25 @@
 //! One map-reduce job in a lane: the user's functions, the driver, and the way in and out.
 
-use std::cell::{Cell, RefCell};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use banyan_document::Collator;
-use bson::raw::RawBsonRef;
 use bson::{RawDocument, RawDocumentBuf};
 
+use super::driver::{self, Shared};
 use super::failure::Failure;
 use super::fields::fields_read;
-use super::payload::{document, documents, end_document};
-use super::scripts::{Scope, call_function, put, set_variables, with_exceptions};
-use super::sink::{Output, Run};
-use crate::bindings::{self, Bindings, Elements, ToV8, append_value, value_to_v8};
+use super::payload::{documents, end_document, next_document};
+use super::scripts::{Scope, put, set_variables};
+use crate::bindings::{Element, Elements, ToV8};
 use crate::error::{ConvertError, ScriptError};
 use crate::evaluate::{compile_function, evaluate};
 use crate::runtime::Runtime;
 
 /// So many documents are handed to V8 at a time.
 const DOCUMENTS_PER_CALL: usize = 256;
+/// And so many groups.
+const GROUPS_PER_CALL: usize = 256;
 
 pub struct JobSpec {
     pub map: Option<String>,
@@ -66,36 +66,6 @@ impl JobSpec {
     }
 }
 
-/// What the driver's native functions share with the lane.
-struct Shared {
-    bindings: Rc<Bindings>,
-    run: RefCell<Run>,
-    output: RefCell<Output>,
-    heap: Heap,
-    collator: Option<Collator>,
-}
-
-/// When to send what is there on as a run. V8's figure includes garbage, so a high one is asked
-/// again after a collection.
-struct Heap {
-    bytes_max: usize,
-    look_again_at: Cell<usize>,
-}
-
-impl Heap {
-    fn is_full(&self, isolate: &mut v8::Isolate) -> bool {
-        if isolate.get_heap_statistics().used_heap_size() < self.look_again_at.get() {
-            return false;
-        }
-        isolate.low_memory_notification();
-        let used = isolate.get_heap_statistics().used_heap_size();
-        let full = used > self.bytes_max / 2;
-        self.look_again_at
-            .set(self.bytes_max.max(if full { 0 } else { used * 2 }));
-        full
-    }
-}
-
 /// How documents reach the map function.
 enum Mapping {
     None,
@@ -122,21 +92,9 @@ impl Job {
         output: UnixStream,
         heap_bytes_max: usize,
     ) -> Result<Job, Failure> {
-        let bytes_max = heap_bytes_max / 5 * 2;
-        let shared = Rc::new(Shared {
-            bindings: runtime.bindings(),
-            run: RefCell::default(),
-            output: RefCell::new(Output::new(output)),
-            heap: Heap {
-                bytes_max,
-                look_again_at: Cell::new(bytes_max),
-            },
-            collator: spec.collator.clone(),
-        });
-        let started = runtime.with_scope(|scope| {
-            scope.set_slot(shared.clone());
-            Job::start_in(scope, spec, shared)
-        });
+        let collator = spec.collator.clone();
+        let shared = Shared::new(runtime.bindings(), collator, output, heap_bytes_max);
+        let started = runtime.with_scope(|scope| Job::start_in(scope, spec, Rc::new(shared)));
         started.map_err(|error| runtime.explain(error).into())
     }
 
@@ -145,7 +103,7 @@ impl Job {
         spec: &JobSpec,
         shared: Rc<Shared>,
     ) -> Result<Job, ScriptError> {
-        let driver = start_driver(scope, &shared.bindings)?;
+        let driver = driver::start(scope, &shared)?;
         if let Some(variables) = &spec.scope {
             set_variables(scope, &shared.bindings, variables)?;
         }
@@ -166,7 +124,7 @@ impl Job {
         let collated = v8::Boolean::new(scope, spec.collator.is_some());
         put(scope, functions, "collated", collated.into());
         let set_functions = method(scope, driver, "setFunctions")?;
-        call_driver(scope, set_functions, &[functions.into()])?;
+        driver::call(scope, set_functions, &[functions.into()])?;
         let mapping = match (map, &spec.map) {
             (Some(map), Some(source)) => mapping(scope, driver, map, source)?,
             _ => Mapping::None,
@@ -202,7 +160,7 @@ impl Job {
             }
             if self.shared.heap.is_full(scope) {
                 let flush = v8::Local::new(scope, &self.flush);
-                call_driver(scope, flush, &[])?;
+                driver::call(scope, flush, &[])?;
             }
             Ok(())
         });
@@ -246,7 +204,7 @@ impl Job {
         let values = v8::Array::new_with_elements(scope, &values);
         let runner = v8::Local::new(scope, runner);
         let length = v8::Integer::new(scope, count as i32);
-        call_driver(scope, runner, &[values.into(), length.into()])?;
+        driver::call(scope, runner, &[values.into(), length.into()])?;
         Ok(count)
     }
 
@@ -254,21 +212,29 @@ impl Job {
     pub fn finish_mapping(&mut self, runtime: &mut Runtime) -> Result<(i64, i64), Failure> {
         let finished = runtime.with_scope(|scope| {
             let flush = v8::Local::new(scope, &self.flush);
-            call_driver(scope, flush, &[])?;
+            driver::call(scope, flush, &[])?;
             Ok((count(scope, &self.emits)?, count(scope, &self.reduces)?))
         });
         finished.map_err(|error| runtime.explain(error).into())
     }
 
-    /// Groups `{k: key, v: [values]}`, or `{k, v, f: true}` where finalize has its turn, become
-    /// `{_id: key, value}`. The answer begins with the number of calls of reduce (i64).
-    pub fn reduce(&mut self, runtime: &mut Runtime, payload: &[u8]) -> Result<Vec<u8>, Failure> {
+    /// Groups become `{_id: key, value}`; with `last`, finalize has its turn. A group is the number of
+    /// its documents (u32) and these, `{_id, value}` with the same key. The answer begins with the
+    /// number of calls of reduce (i64).
+    pub fn reduce(
+        &mut self,
+        runtime: &mut Runtime,
+        payload: &[u8],
+        last: bool,
+    ) -> Result<Vec<u8>, Failure> {
         let reduced = runtime.with_scope(|scope| {
             let before = count(scope, &self.reduces)?;
-            let mut out = vec![0; 8];
-            for group in documents(payload) {
+            let mut out = Vec::with_capacity(8 + payload.len());
+            out.extend_from_slice(&[0; 8]);
+            let mut rest = payload;
+            while !rest.is_empty() {
                 let scope = &mut v8::HandleScope::new(scope);
-                self.reduce_group(scope, document(group?)?, &mut out)?;
+                self.reduce_some(scope, &mut rest, last, &mut out)?;
             }
             let reduces = count(scope, &self.reduces)? - before;
             out[..8].copy_from_slice(&reduces.to_le_bytes());
@@ -277,60 +243,78 @@ impl Job {
         reduced.map_err(|error| runtime.explain(error).into())
     }
 
-    fn reduce_group(
+    /// The groups at the head of `rest`, as many as are handed to V8 at a time.
+    fn reduce_some(
         &self,
         scope: &mut Scope<'_>,
-        group: &RawDocument,
+        rest: &mut &[u8],
+        last: bool,
         out: &mut Vec<u8>,
     ) -> Result<(), ScriptError> {
-        let malformed = || ScriptError::Convert(ConvertError::Malformed);
-        let key = group.get("k").ok().flatten().ok_or_else(malformed)?;
-        let values = group.get_array("v").map_err(|_| malformed())?;
-        let last = group.get_bool("f").unwrap_or(false);
-        let bindings = &self.shared.bindings;
-        let key_value = value_to_v8(scope, bindings, key)?;
-        let values = ToV8 { bindings }.array(scope, values.as_bytes(), 0)?;
+        let to_v8 = ToV8 {
+            bindings: &self.shared.bindings,
+        };
+        let mut ids = Vec::with_capacity(GROUPS_PER_CALL);
+        let mut keys: Vec<v8::Local<'_, v8::Value>> = Vec::with_capacity(GROUPS_PER_CALL);
+        let mut counts: Vec<v8::Local<'_, v8::Value>> = Vec::with_capacity(GROUPS_PER_CALL);
+        let mut values: Vec<v8::Local<'_, v8::Value>> = Vec::with_capacity(GROUPS_PER_CALL * 2);
+        while keys.len() < GROUPS_PER_CALL && !rest.is_empty() {
+            let (count, documents) = rest.split_first_chunk().ok_or(ConvertError::Malformed)?;
+            let count = u32::from_le_bytes(*count);
+            *rest = documents;
+            for number in 0..count {
+                let document = next_document(rest)?;
+                if number == 0 {
+                    let id = element(document, b"_id")?.ok_or(ConvertError::Malformed)?;
+                    keys.push(to_v8.element(scope, &id, 0)?);
+                    ids.push(id);
+                }
+                values.push(match element(document, b"value")? {
+                    Some(value) => to_v8.element(scope, &value, 0)?,
+                    None => v8::null(scope).into(),
+                });
+            }
+            counts.push(v8::Integer::new_from_unsigned(scope, count).into());
+        }
+        let arguments =
+            [&keys, &counts, &values].map(|list| v8::Array::new_with_elements(scope, list));
+        let [keys, counts, values] = arguments;
         let last = v8::Boolean::new(scope, last);
         let finish = v8::Local::new(scope, &self.finish);
-        let arguments = [key_value, values.into(), last.into()];
-        let value = call_driver(scope, finish, &arguments)?;
-        let start = out.len();
-        out.extend_from_slice(&[0; 4]);
-        out.push(key.element_type() as u8);
-        out.extend_from_slice(b"_id\0");
-        banyan_document::writer::append_value(out, key);
-        with_exceptions(scope, |scope| {
-            append_value(scope, bindings, out, b"value", value)
-        })?;
-        end_document(out, start);
+        self.shared.begin_values();
+        let arguments = [keys.into(), counts.into(), values.into(), last.into()];
+        driver::call(scope, finish, &arguments)?;
+        let values = self.shared.end_values();
+        let mut values = documents(&values);
+        for id in ids {
+            let value = values.next().ok_or(ConvertError::Malformed)??;
+            append_result(out, &id, value);
+        }
         Ok(())
     }
 }
 
-/// Lets go of what the isolate still holds of the last job.
-pub fn forget(runtime: &mut Runtime) {
-    runtime.isolate().remove_slot::<Rc<Shared>>();
+/// Appends `{_id, value}`, with the value of `{value}`.
+fn append_result(out: &mut Vec<u8>, id: &Element<'_>, value: &[u8]) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.push(id.kind);
+    out.extend_from_slice(b"_id\0");
+    out.extend_from_slice(id.value);
+    out.extend_from_slice(&value[4..value.len() - 1]);
+    end_document(out, start);
 }
 
-impl Drop for Job {
-    fn drop(&mut self) {
-        self.shared.output.borrow_mut().flush();
-    }
-}
-
-/// Calls a function of the driver's: they have no receiver.
-fn call_driver<'s>(
-    scope: &mut Scope<'s>,
-    function: v8::Local<'s, v8::Function>,
-    arguments: &[v8::Local<'s, v8::Value>],
-) -> Result<v8::Local<'s, v8::Value>, ScriptError> {
-    let receiver = v8::undefined(scope).into();
-    call_function(scope, function, receiver, arguments)
+/// The first element of that name.
+fn element<'d>(document: &'d [u8], name: &[u8]) -> Result<Option<Element<'d>>, ConvertError> {
+    let mut elements = Elements::new(document)?;
+    let found = elements.find(|element| !matches!(element, Ok(other) if other.name != name));
+    Ok(found.transpose()?)
 }
 
 fn count(scope: &mut Scope<'_>, function: &v8::Global<v8::Function>) -> Result<i64, ScriptError> {
     let function = v8::Local::new(scope, function);
-    let value = call_driver(scope, function, &[])?;
+    let value = driver::call(scope, function, &[])?;
     Ok(value.integer_value(scope).unwrap_or(0))
 }
 
@@ -348,35 +332,15 @@ fn method<'s>(
         })
 }
 
-/// Runs `driver.js` with its native functions.
-fn start_driver<'s>(
-    scope: &mut Scope<'s>,
-    bindings: &Bindings,
-) -> Result<v8::Local<'s, v8::Object>, ScriptError> {
-    let native = v8::Object::new(scope);
-    let origin = bindings.origin_symbol(scope);
-    put(scope, native, "origin", origin.into());
-    let functions = [
-        ("keyOf", v8::Function::new(scope, key_of)),
-        ("sink", v8::Function::new(scope, sink)),
-        ("endRun", v8::Function::new(scope, end_run)),
-        ("isFull", v8::Function::new(scope, is_full)),
-        ("tagOf", v8::Function::new(scope, bindings::tag_of)),
-    ];
-    for (name, function) in functions {
-        if let Some(function) = function {
-            put(scope, native, name, function.into());
-        }
+/// Lets go of what the isolate still holds of the last job.
+pub fn forget(runtime: &mut Runtime) {
+    driver::forget(runtime.isolate());
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.shared.flush();
     }
-    let driver = evaluate(scope, "driver", include_str!("driver.js"))?;
-    let driver = v8::Local::<v8::Function>::try_from(driver);
-    let driver = driver.map_err(|_| ScriptError::NotAFunction {
-        source_start: "driver".into(),
-    })?;
-    let driver = call_driver(scope, driver, &[native.into()])?;
-    v8::Local::<v8::Object>::try_from(driver).map_err(|_| ScriptError::NotAFunction {
-        source_start: "driver".into(),
-    })
 }
 
 /// Chooses how documents reach `map`, by what its source reads of them.
@@ -396,7 +360,7 @@ fn mapping<'s>(
     let maker = maker.map_err(|_| ScriptError::NotAFunction {
         source_start: "runner".into(),
     })?;
-    let runner = call_driver(scope, maker, &[map.into(), begin.into()])?;
+    let runner = driver::call(scope, maker, &[map.into(), begin.into()])?;
     let runner = v8::Local::<v8::Function>::try_from(runner);
     let runner = runner.map_err(|_| ScriptError::NotAFunction {
         source_start: "runner".into(),
@@ -443,108 +407,4 @@ fn pick<'s>(
         }
     }
     Ok(())
-}
-
-// The driver's native functions.
-
-fn shared(scope: &mut Scope<'_>) -> Option<Rc<Shared>> {
-    scope.get_slot::<Rc<Shared>>().cloned()
-}
-
-/// A key's identity: a number for what equals a double, else its sortable encoding as a string.
-fn key_of<'s>(
-    scope: &mut Scope<'s>,
-    arguments: v8::FunctionCallbackArguments<'s>,
-    mut result: v8::ReturnValue<'_>,
-) {
-    let Some(shared) = shared(scope) else { return };
-    let holder = match bindings::value_from_v8(scope, &shared.bindings, arguments.get(0)) {
-        Ok(holder) => holder,
-        Err(error) => return throw(scope, &error),
-    };
-    let Ok(Some(key)) = holder.get("") else {
-        return throw(scope, &ConvertError::Malformed);
-    };
-    if let Some(number) = as_exact_double(key) {
-        return result.set_double(number);
-    }
-    let mut encoded = Vec::new();
-    banyan_document::key::encode_collated(key, shared.collator.as_ref(), &mut encoded);
-    match v8::String::new_from_one_byte(scope, &encoded, v8::NewStringType::Normal) {
-        Some(identity) => result.set(identity.into()),
-        None => throw(scope, &ConvertError::StringTooLong),
-    }
-}
-
-fn as_exact_double(key: RawBsonRef<'_>) -> Option<f64> {
-    let double = match key {
-        RawBsonRef::Double(double) => return Some(double),
-        RawBsonRef::Int32(integer) => return Some(f64::from(integer)),
-        RawBsonRef::Int64(integer) => integer as f64,
-        RawBsonRef::Decimal128(decimal) => decimal.to_string().parse().ok()?,
-        _ => return None,
-    };
-    let equal = banyan_document::compare::compare(RawBsonRef::Double(double), key).is_eq();
-    equal.then_some(double)
-}
-
-fn throw(scope: &mut Scope<'_>, error: &ConvertError) {
-    if *error != ConvertError::Threw {
-        bindings::throw(scope, &error.to_string());
-    }
-}
-
-/// Takes one reduced value for the run.
-fn sink<'s>(
-    scope: &mut Scope<'s>,
-    arguments: v8::FunctionCallbackArguments<'s>,
-    _: v8::ReturnValue<'_>,
-) {
-    let Some(shared) = shared(scope) else { return };
-    let mut out = vec![0; 4];
-    let written = append_value(scope, &shared.bindings, &mut out, b"_id", arguments.get(0))
-        .and_then(|()| {
-            append_value(
-                scope,
-                &shared.bindings,
-                &mut out,
-                b"value",
-                arguments.get(1),
-            )
-        });
-    if let Err(error) = written {
-        return throw(scope, &error);
-    }
-    end_document(&mut out, 0);
-    let mut key = Vec::with_capacity(32);
-    match RawDocument::from_bytes(&out)
-        .ok()
-        .and_then(|partial| partial.get("_id").ok().flatten())
-    {
-        Some(id) => {
-            banyan_document::key::encode_collated(id, shared.collator.as_ref(), &mut key);
-        }
-        None => return throw(scope, &ConvertError::Malformed),
-    }
-    shared.run.borrow_mut().push(key, out);
-}
-
-fn end_run<'s>(
-    scope: &mut Scope<'s>,
-    _: v8::FunctionCallbackArguments<'s>,
-    _: v8::ReturnValue<'_>,
-) {
-    let Some(shared) = shared(scope) else { return };
-    let mut output = shared.output.borrow_mut();
-    shared.run.borrow_mut().send(&mut output);
-    output.flush();
-}
-
-fn is_full<'s>(
-    scope: &mut Scope<'s>,
-    _: v8::FunctionCallbackArguments<'s>,
-    mut result: v8::ReturnValue<'_>,
-) {
-    let Some(shared) = shared(scope) else { return };
-    result.set_bool(shared.heap.is_full(scope));
 }

@@ -129,8 +129,9 @@ impl Lane {
                     self.output.send(Kind::Mapped, counts.as_bytes());
                     self.output.flush();
                 }
-                Kind::Groups => {
-                    let reduced = job.reduce(&mut self.runtime, &self.payload)?;
+                kind @ (Kind::Groups | Kind::LastGroups) => {
+                    let last = kind == Kind::LastGroups;
+                    let reduced = job.reduce(&mut self.runtime, &self.payload, last)?;
                     self.printer.end();
                     self.output.send(Kind::Reduced, &reduced);
                     self.output.flush();

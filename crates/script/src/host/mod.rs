@@ -3,11 +3,12 @@
 //! [`main`] takes over the process. It finds a control socket and one socket per lane among its
 //! open files, gives each lane a thread with an isolate of its own ([`lane`]), and waits on the
 //! control socket: when that ends, the node is gone and the process goes too. [`job`] is what a
-//! lane does for a map-reduce, with `driver.js` inside V8; [`fields`] finds out what need not be
-//! done at all. [`call`] is for single functions. [`sandbox`] takes the process its privileges
+//! lane does for a map-reduce, with `driver.js` inside V8 and [`driver`] around it; [`fields`] finds
+//! out what need not be done at all. [`call`] is for single functions. [`sandbox`] takes the process its privileges
 //! before a script runs.
 
 mod call;
+mod driver;
 mod exit;
 mod failure;
 mod fields;
@@ -22,8 +23,9 @@ mod sink;
 
 pub use exit::EXIT_OUT_OF_MEMORY;
 pub(crate) use failure::EXCEEDED_MEMORY_LIMIT;
+pub(crate) use fields::fields_read;
 pub(crate) use job::JobSpec;
-pub(crate) use payload::documents;
+pub(crate) use payload::{documents, next_document};
 
 use std::io::Read;
 use std::ops::RangeInclusive;

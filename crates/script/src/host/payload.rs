@@ -1,5 +1,6 @@
 //! The documents in a frame.
 
+use banyan_document::validate::stated_length;
 use bson::RawDocument;
 
 use crate::error::ConvertError;
@@ -10,22 +11,20 @@ pub fn documents(mut payload: &[u8]) -> impl Iterator<Item = Result<&[u8], Conve
         if payload.is_empty() {
             return None;
         }
-        let length = payload
-            .first_chunk::<4>()
-            .map(|bytes| i32::from_le_bytes(*bytes));
-        let length = length.and_then(|length| usize::try_from(length).ok());
-        match length {
-            Some(length) if length >= 5 && length <= payload.len() => {
-                let (document, rest) = payload.split_at(length);
-                payload = rest;
-                Some(Ok(document))
-            }
-            _ => {
-                payload = &[];
-                Some(Err(ConvertError::Malformed))
-            }
+        let document = next_document(&mut payload);
+        if document.is_err() {
+            payload = &[];
         }
+        Some(document)
     })
+}
+
+/// Takes the document at the head of `rest`.
+pub fn next_document<'p>(rest: &mut &'p [u8]) -> Result<&'p [u8], ConvertError> {
+    let length = stated_length(rest).filter(|length| *length <= rest.len());
+    let (document, after) = rest.split_at(length.ok_or(ConvertError::Malformed)?);
+    *rest = after;
+    Ok(document)
 }
 
 /// Raw bytes that the host was sent, as a document.

@@ -1,9 +1,8 @@
 //! The node's end of one lane.
 
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bson::RawDocument;
 
@@ -15,16 +14,21 @@ use crate::frame::{Kind, read_frame, write_frame};
 /// Whether the command that a job belongs to has been ended: its time is over, or it was killed.
 pub type Interrupted = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// How often a job that waits for its host looks whether it was interrupted.
-const WAIT_STEP: Duration = Duration::from_millis(25);
-
 /// One lane's socket, with an eye on the clock.
 pub struct Channel {
-    stream: UnixStream,
+    input: BufReader<Patient>,
     process: Arc<Process>,
-    interrupted: Interrupted,
     prints: Arc<Prints>,
 }
+
+/// Reads for as long as nobody interrupts.
+struct Patient {
+    stream: Arc<UnixStream>,
+    interrupted: Interrupted,
+}
+
+/// More than most answers. Nothing is read ahead: a lane says nothing after its answer.
+const READ_BYTES: usize = 4 << 10;
 
 impl Channel {
     pub fn open(
@@ -33,26 +37,21 @@ impl Channel {
         interrupted: Interrupted,
         prints: Arc<Prints>,
     ) -> Result<Channel, JobError> {
-        let stream = host.lanes[lane].try_clone();
-        let stream = stream.map_err(|error| JobError::Start {
-            reason: error.to_string(),
-        })?;
-        stream
-            .set_read_timeout(Some(WAIT_STEP))
-            .map_err(|error| JobError::Start {
-                reason: error.to_string(),
-            })?;
-        Ok(Channel {
+        let stream = host.lanes.get(lane).ok_or(JobError::Protocol)?.clone();
+        let patient = Patient {
             stream,
-            process: host.process.clone(),
             interrupted,
+        };
+        Ok(Channel {
+            input: BufReader::with_capacity(READ_BYTES, patient),
+            process: host.process.clone(),
             prints,
         })
     }
 
-    /// A second handle to the socket.
-    pub fn stream(&self) -> io::Result<UnixStream> {
-        self.stream.try_clone()
+    /// The socket.
+    pub fn stream(&self) -> Arc<UnixStream> {
+        self.input.get_ref().stream.clone()
     }
 
     /// Ends the host, and so what all of its lanes do.
@@ -61,7 +60,8 @@ impl Channel {
     }
 
     pub fn send(&mut self, kind: Kind, payload: &[u8]) -> Result<(), JobError> {
-        write_frame(&mut self.stream, kind, payload).map_err(|error| match error.kind() {
+        let mut stream = &*self.input.get_ref().stream;
+        write_frame(&mut stream, kind, payload).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => JobError::TooLarge,
             _ => self.process.autopsy(),
         })
@@ -71,14 +71,14 @@ impl Channel {
     /// failure is an error. A lane that never falls silent is interrupted as well.
     pub fn receive(&mut self, payload: &mut Vec<u8>) -> Result<Kind, JobError> {
         loop {
-            match read_frame(self, payload) {
+            match read_frame(&mut self.input, payload) {
                 Ok(Some(Kind::Print)) => self.prints.line(payload),
                 Ok(Some(Kind::PrintsLeftOut)) => {
                     let left_out = left_out(payload).ok_or(JobError::Protocol)?;
                     self.prints.left_out(left_out);
                 }
                 Ok(Some(Kind::Failure)) => return Err(failure(payload)),
-                Ok(Some(Kind::Partials)) if (self.interrupted)() => {
+                Ok(Some(Kind::Partials)) if (self.input.get_ref().interrupted)() => {
                     return Err(JobError::Interrupted);
                 }
                 Ok(Some(kind)) => return Ok(kind),
@@ -102,10 +102,10 @@ fn left_out(payload: &[u8]) -> Option<LeftOut> {
     })
 }
 
-impl Read for Channel {
+impl Read for Patient {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            match self.stream.read(buffer) {
+            match (&*self.stream).read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if (self.interrupted)() {
                         return Err(io::ErrorKind::TimedOut.into());

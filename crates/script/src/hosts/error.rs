@@ -1,5 +1,6 @@
 //! Why a job has no result.
 
+use parking_lot::Mutex;
 use thiserror::Error;
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -25,4 +26,18 @@ pub enum JobError {
     /// The host said something that makes no sense here.
     #[error("the script host broke its protocol")]
     Protocol,
+}
+
+/// The first error of the job; the others follow from it.
+#[derive(Default)]
+pub struct FirstError(Mutex<Option<JobError>>);
+
+impl FirstError {
+    pub fn set(&self, error: JobError) {
+        self.0.lock().get_or_insert(error);
+    }
+
+    pub fn get(&self) -> Option<JobError> {
+        self.0.lock().clone()
+    }
 }

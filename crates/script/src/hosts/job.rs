@@ -1,8 +1,6 @@
 //! One map-reduce job in one host.
 
 use std::collections::VecDeque;
-use std::io::Write;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::{self, JoinHandle};
@@ -10,17 +8,17 @@ use std::thread::{self, JoinHandle};
 use banyan_document::Collator;
 use bson::raw::RawBsonRef;
 use bson::{RawDocument, RawDocumentBuf};
-use parking_lot::Mutex;
 
 use super::channel::{Channel, Interrupted};
-use super::error::JobError;
+use super::error::{FirstError, JobError};
+use super::feeder::Feeder;
 use super::merge::{Group, Input, Merge};
 use super::pool::Pool;
 use super::prints::Prints;
 use super::process::Host;
 use super::runs::{Run, RunWriter, SpillBudget};
-use crate::frame::{Kind, write_frame};
-use crate::host::JobSpec;
+use crate::frame::Kind;
+use crate::host::{JobSpec, fields_read};
 
 /// Groups are sent to be reduced in frames of about this size.
 const GROUPS_FRAME_BYTES: usize = 128 << 10;
@@ -49,20 +47,6 @@ pub struct Counters {
     pub output: i64,
 }
 
-/// The first error of the job; the others follow from it.
-#[derive(Default)]
-struct FirstError(Mutex<Option<JobError>>);
-
-impl FirstError {
-    fn set(&self, error: JobError) {
-        self.0.lock().get_or_insert(error);
-    }
-
-    fn get(&self) -> Option<JobError> {
-        self.0.lock().clone()
-    }
-}
-
 pub struct MapReduceJob {
     pool: Arc<Pool>,
     /// Taken when the job is over.
@@ -74,6 +58,8 @@ pub struct MapReduceJob {
     channels: Vec<Channel>,
     has_finalize: bool,
     has_map: bool,
+    /// What the map function reads, if that is known.
+    fields: Option<Arc<[String]>>,
     reduces: i64,
     /// Which keys are one.
     collator: Option<Collator>,
@@ -88,34 +74,6 @@ pub struct Mapped {
 struct LaneResult {
     runs: Vec<Run>,
     counters: Counters,
-}
-
-/// The way in to one lane. Each may be used by a thread of its own; `feed` waits when the lane
-/// has enough to do.
-pub struct Feeder {
-    stream: UnixStream,
-    first_error: Arc<FirstError>,
-}
-
-impl Feeder {
-    /// Sends documents, end to end.
-    pub fn feed(&mut self, documents: &[u8]) -> Result<(), JobError> {
-        self.send(Kind::Documents, documents)
-    }
-
-    /// No more documents for this lane.
-    pub fn finish(mut self) -> Result<(), JobError> {
-        self.send(Kind::End, &[])
-    }
-
-    fn send(&mut self, kind: Kind, payload: &[u8]) -> Result<(), JobError> {
-        write_frame(&mut self.stream, kind, payload).map_err(|_| {
-            // The lane's reader knows, or is about to know, why.
-            self.first_error.get().unwrap_or(JobError::HostDied {
-                how: "socket closed".into(),
-            })
-        })
-    }
 }
 
 impl MapReduceJob {
@@ -135,6 +93,7 @@ impl MapReduceJob {
             channels: Vec::new(),
             has_finalize: spec.finalize.is_some(),
             has_map: spec.map.is_some(),
+            fields: spec.map.as_deref().and_then(fields_read).map(Arc::from),
             reduces: 0,
             collator: spec.collator.clone(),
         };
@@ -174,13 +133,8 @@ impl MapReduceJob {
         let mut feeders = Vec::new();
         for channel in std::mem::take(&mut self.channels) {
             let stream = channel.stream();
-            let stream = stream.map_err(|error| JobError::Start {
-                reason: error.to_string(),
-            })?;
-            feeders.push(Feeder {
-                stream,
-                first_error: self.first_error.clone(),
-            });
+            let first_error = self.first_error.clone();
+            feeders.push(Feeder::new(stream, first_error, self.fields.clone()));
             let reader = LaneReader {
                 channel,
                 writer: RunWriter::new(budget.clone()),
@@ -238,8 +192,10 @@ impl MapReduceJob {
             merge: Merge::new(inputs, collator),
             finalize,
             existing: None,
+            begun: VecDeque::new(),
             ready: VecDeque::new(),
             ended: false,
+            failed: false,
         }
     }
 
@@ -356,8 +312,18 @@ pub struct Reduced<'j, E> {
     merge: Merge<E>,
     finalize: bool,
     existing: Option<Existing<E>>,
+    /// What lanes work on, in key order; a lane has one of them at most.
+    begun: VecDeque<Begun>,
     ready: VecDeque<RawDocumentBuf>,
+    /// The merge has no more.
     ended: bool,
+    failed: bool,
+}
+
+/// Groups that a lane was sent, and what lies between them.
+struct Begun {
+    lane: usize,
+    slots: Vec<Slot>,
 }
 
 /// A document that is finished, or the place of one that a lane is working on.
@@ -373,32 +339,43 @@ impl<E: From<JobError>> Reduced<'_, E> {
         self
     }
 
-    /// A round: every lane gets groups to work on, then the results are put in their places.
-    fn round(&mut self) -> Result<(), E> {
-        let mut plans: Vec<Vec<Slot>> = Vec::new();
-        for lane in 0..self.job.channels.len() {
-            if self.ended {
-                break;
+    /// Takes in what was begun first, and has its lane go on before anybody looks at the result.
+    fn advance(&mut self) -> Result<(), E> {
+        if self.begun.is_empty() {
+            for lane in 0..self.job.channels.len() {
+                self.begin(lane)?;
             }
-            let (slots, payload) = self.plan()?;
-            if !payload.is_empty() {
-                self.job.channels[lane].send(Kind::Groups, &payload)?;
-            }
-            plans.push(slots);
         }
-        for (lane, slots) in plans.into_iter().enumerate() {
-            let mut reduced = if slots.iter().any(|slot| matches!(slot, Slot::Pending)) {
-                self.receive(lane)?
-            } else {
-                VecDeque::new()
+        let Some(Begun { lane, slots }) = self.begun.pop_front() else {
+            return Ok(());
+        };
+        let mut reduced = match slots.iter().any(|slot| matches!(slot, Slot::Pending)) {
+            true => self.receive(lane)?,
+            false => VecDeque::new(),
+        };
+        self.begin(lane)?;
+        for slot in slots {
+            let document = match slot {
+                Slot::Ready(document) => document,
+                Slot::Pending => reduced.pop_front().ok_or(JobError::Protocol)?,
             };
-            for slot in slots {
-                let document = match slot {
-                    Slot::Ready(document) => document,
-                    Slot::Pending => reduced.pop_front().ok_or(JobError::Protocol)?,
-                };
-                self.ready.push_back(document);
-            }
+            self.ready.push_back(document);
+        }
+        Ok(())
+    }
+
+    /// Gives an idle lane the next groups, if there are any.
+    fn begin(&mut self, lane: usize) -> Result<(), E> {
+        let (slots, payload) = self.plan()?;
+        if !payload.is_empty() {
+            let kind = match self.finalize {
+                true => Kind::LastGroups,
+                false => Kind::Groups,
+            };
+            self.job.channels[lane].send(kind, &payload)?;
+        }
+        if !slots.is_empty() {
+            self.begun.push_back(Begun { lane, slots });
         }
         Ok(())
     }
@@ -407,7 +384,8 @@ impl<E: From<JobError>> Reduced<'_, E> {
     fn plan(&mut self) -> Result<(Vec<Slot>, Vec<u8>), E> {
         let mut slots = Vec::new();
         let mut payload = Vec::new();
-        while payload.len() < GROUPS_FRAME_BYTES && slots.len() < READY_DOCUMENTS_MAX {
+        while !self.ended && payload.len() < GROUPS_FRAME_BYTES && slots.len() < READY_DOCUMENTS_MAX
+        {
             let Some(group) = self.merge.next() else {
                 self.ended = true;
                 break;
@@ -416,12 +394,11 @@ impl<E: From<JobError>> Reduced<'_, E> {
             match <[RawDocumentBuf; 1]>::try_from(group.documents) {
                 Ok([only]) if !self.finalize => slots.push(Slot::Ready(only)),
                 Ok([only]) => {
-                    write_group(&mut payload, &[only], true).ok_or(JobError::Protocol)?;
+                    write_group(&mut payload, &[only]);
                     slots.push(Slot::Pending);
                 }
                 Err(documents) => {
-                    write_group(&mut payload, &documents, self.finalize)
-                        .ok_or(JobError::Protocol)?;
+                    write_group(&mut payload, &documents);
                     slots.push(Slot::Pending);
                 }
             }
@@ -462,9 +439,9 @@ impl<E: From<JobError>> Iterator for Reduced<'_, E> {
     type Item = Result<RawDocumentBuf, E>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.ready.is_empty() && !self.ended {
-            if let Err(error) = self.round() {
-                self.ended = true;
+        while self.ready.is_empty() && !(self.failed || self.ended && self.begun.is_empty()) {
+            if let Err(error) = self.advance() {
+                self.failed = true;
                 return Some(Err(error));
             }
         }
@@ -472,24 +449,12 @@ impl<E: From<JobError>> Iterator for Reduced<'_, E> {
     }
 }
 
-/// `{k, v: […], f: true}` of documents that share their `_id`.
-fn write_group(out: &mut Vec<u8>, documents: &[RawDocumentBuf], finalize: bool) -> Option<()> {
-    let mut writer = banyan_document::writer::DocumentWriter::new();
-    let key = documents.first()?.get("_id").ok()??;
-    writer.append("k", key);
-    writer.begin_array("v");
+/// The number of the documents, which share their `_id`, and these.
+fn write_group(out: &mut Vec<u8>, documents: &[RawDocumentBuf]) {
+    // One for each run and shard, and one that was there before.
+    let count = u32::try_from(documents.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&count.to_le_bytes());
     for document in documents {
-        writer.push(
-            document
-                .get("value")
-                .ok()
-                .flatten()
-                .unwrap_or(RawBsonRef::Null),
-        );
+        out.extend_from_slice(document.as_bytes());
     }
-    writer.end();
-    if finalize {
-        writer.append_bool("f", true);
-    }
-    out.write_all(writer.finish().as_bytes()).ok()
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use banyan_document::Collator;
+use banyan_document::{Collator, field};
 use bson::RawDocumentBuf;
 
 use super::error::JobError;
@@ -24,6 +24,8 @@ pub struct Merge<E> {
     order: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
     /// Inputs whose next document has not been asked for yet.
     waiting: Vec<usize>,
+    /// The memory of keys that are done with.
+    spare: Vec<Vec<u8>>,
     /// How the keys are compared as strings.
     collator: Option<Collator>,
 }
@@ -37,6 +39,7 @@ impl<E: From<JobError>> Merge<E> {
             heads,
             order: BinaryHeap::new(),
             waiting,
+            spare: Vec::new(),
             collator,
         }
     }
@@ -45,18 +48,19 @@ impl<E: From<JobError>> Merge<E> {
         while let Some(index) = self.waiting.pop() {
             if let Some(document) = self.inputs[index].next() {
                 let document = document?;
-                let mut key = Vec::with_capacity(32);
-                let id = document
-                    .get("_id")
-                    .ok()
-                    .flatten()
-                    .ok_or(JobError::Protocol)?;
+                let mut key = self.spare.pop().unwrap_or_default();
+                let id = field(&document, "_id").ok_or(JobError::Protocol)?;
                 banyan_document::key::encode_collated(id, self.collator.as_ref(), &mut key);
                 self.heads[index] = Some(document);
                 self.order.push(Reverse((key, index)));
             }
         }
         Ok(())
+    }
+
+    fn set_aside(&mut self, mut key: Vec<u8>) {
+        key.clear();
+        self.spare.push(key);
     }
 
     fn next_group(&mut self) -> Result<Option<Group>, E> {
@@ -71,11 +75,15 @@ impl<E: From<JobError>> Merge<E> {
             self.fetch()?;
             match self.order.peek() {
                 Some(Reverse((next, _))) if *next == key => {}
-                _ => return Ok(Some(Group { documents })),
+                _ => {
+                    self.set_aside(key);
+                    return Ok(Some(Group { documents }));
+                }
             }
-            if let Some(Reverse((_, index))) = self.order.pop() {
+            if let Some(Reverse((equal, index))) = self.order.pop() {
                 documents.extend(self.heads[index].take());
                 self.waiting.push(index);
+                self.set_aside(equal);
             }
         }
     }

@@ -2,13 +2,14 @@
 //!
 //! [`process`] starts a host, stripped of everything it does not need; [`pool`] keeps those of
 //! jobs, and [`channel`] speaks with one lane. [`job`] runs one map-reduce in one host: documents
-//! go in on all lanes at once, sorted [`runs`] of partial results come back, [`merge`] brings them
+//! go in on all lanes at once ([`feeder`]), sorted [`runs`] of partial results come back, [`merge`] brings them
 //! together and the lanes reduce what shares a key.
 //! [`session`] calls single functions. [`prints`] is what of their output is logged.
 //! A host that fails in any way is ended and replaced; a job never sees another job's host.
 
 mod channel;
 mod error;
+mod feeder;
 mod job;
 mod merge;
 mod options;
@@ -22,7 +23,8 @@ use std::sync::Arc;
 
 pub use channel::Interrupted;
 pub use error::JobError;
-pub use job::{Counters, Existing, Feeder, MapReduceJob, MapReduceSpec, Mapped, Reduced};
+pub use feeder::Feeder;
+pub use job::{Counters, Existing, MapReduceJob, MapReduceSpec, Mapped, Reduced};
 pub use merge::{Group, Merge};
 pub use options::HostOptions;
 pub use runs::Run;

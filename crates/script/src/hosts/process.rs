@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -19,6 +20,8 @@ use super::options::HostOptions;
 use crate::frame::{Kind, write_frame};
 use crate::host::{CONTROL_FD, Configuration, EXIT_OUT_OF_MEMORY};
 
+/// How often a job that waits for its host looks whether it was interrupted.
+const WAIT_STEP: Duration = Duration::from_millis(25);
 /// Beside the heaps: V8's own tables and compiler, stacks, the frames in flight.
 const MEMORY_BESIDE_HEAPS_BYTES: usize = 1 << 30;
 /// The sockets, the copies that a lane makes of its own, and what the loader opens on the way.
@@ -28,7 +31,7 @@ const SOCKET_BUFFER_BYTES: libc::c_int = 1 << 20;
 
 pub struct Host {
     pub process: Arc<Process>,
-    pub lanes: Vec<UnixStream>,
+    pub lanes: Vec<Arc<UnixStream>>,
     /// Held open: its end is the host's end.
     _control: UnixStream,
 }
@@ -100,7 +103,8 @@ fn start(options: &HostOptions) -> io::Result<Host> {
         let (ours, other) = UnixStream::pair()?;
         enlarge(&ours)?;
         enlarge(&other)?;
-        lanes.push(ours);
+        ours.set_read_timeout(Some(WAIT_STEP))?;
+        lanes.push(Arc::new(ours));
         theirs.push(other);
     }
     let inherited: Vec<RawFd> = theirs.iter().map(AsRawFd::as_raw_fd).collect();

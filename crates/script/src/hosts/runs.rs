@@ -1,14 +1,16 @@
 //! Sorted runs of partial results: in memory while they are small, in nameless files beyond.
 
 use std::fs::File;
-use std::io::{BufReader, Cursor, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use banyan_document::validate::stated_length;
 use bson::RawDocumentBuf;
 
 use super::error::JobError;
+use crate::host::next_document;
 
 /// What all runs of one job may hold in memory together.
 pub struct SpillBudget {
@@ -80,51 +82,54 @@ pub struct Run {
 
 impl Run {
     pub fn documents(self) -> RunDocuments {
-        let file: Box<dyn Read + Send> = match self.file {
-            Some(file) => Box::new(BufReader::with_capacity(256 << 10, file)),
-            None => Box::new(std::io::empty()),
-        };
         RunDocuments {
-            bytes: Box::new(Cursor::new(self.memory).chain(file)),
+            memory: self.memory,
+            at: 0,
+            file: self
+                .file
+                .map(|file| BufReader::with_capacity(256 << 10, file)),
         }
     }
 }
 
 pub struct RunDocuments {
-    bytes: Box<dyn Read + Send>,
+    memory: Vec<u8>,
+    /// How far the memory is read. What follows it is in the file; no document lies in both.
+    at: usize,
+    file: Option<BufReader<File>>,
 }
 
 impl Iterator for RunDocuments {
     type Item = Result<RawDocumentBuf, JobError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut length = [0; 4];
-        match self.bytes.read(&mut length) {
-            Ok(0) => return None,
-            Ok(read) => {
-                if let Err(error) = self.bytes.read_exact(&mut length[read..]) {
-                    return Some(Err(spill_error(error)));
-                }
-            }
-            Err(error) => return Some(Err(spill_error(error))),
+        let mut rest = &self.memory[self.at..];
+        if !rest.is_empty() {
+            let document = next_document(&mut rest).map_err(|_| JobError::Protocol);
+            self.at = self.memory.len() - rest.len();
+            return Some(document.and_then(|document| owned(document.to_vec())));
         }
-        Some(self.document(length))
+        let file = self.file.as_mut()?;
+        match file.fill_buf() {
+            Ok([]) => None,
+            Ok(_) => Some(read_document(file)),
+            Err(error) => Some(Err(spill_error(error))),
+        }
     }
 }
 
-impl RunDocuments {
-    fn document(&mut self, length: [u8; 4]) -> Result<RawDocumentBuf, JobError> {
-        let bytes = u32::from_le_bytes(length) as usize;
-        if !(5..=crate::frame::FRAME_BYTES_MAX).contains(&bytes) {
-            return Err(JobError::Protocol);
-        }
-        let mut document = vec![0; bytes];
-        document[..4].copy_from_slice(&length);
-        self.bytes
-            .read_exact(&mut document[4..])
-            .map_err(spill_error)?;
-        RawDocumentBuf::from_bytes(document).map_err(|_| JobError::Protocol)
-    }
+fn read_document(file: &mut BufReader<File>) -> Result<RawDocumentBuf, JobError> {
+    let mut length = [0; 4];
+    file.read_exact(&mut length).map_err(spill_error)?;
+    let bytes = stated_length(&length).filter(|bytes| *bytes <= crate::frame::FRAME_BYTES_MAX);
+    let mut document = vec![0; bytes.ok_or(JobError::Protocol)?];
+    document[..4].copy_from_slice(&length);
+    file.read_exact(&mut document[4..]).map_err(spill_error)?;
+    owned(document)
+}
+
+fn owned(document: Vec<u8>) -> Result<RawDocumentBuf, JobError> {
+    RawDocumentBuf::from_bytes(document).map_err(|_| JobError::Protocol)
 }
 
 #[cfg(test)]

@@ -177,10 +177,10 @@ impl Drop for Session {
         callers.leave(at);
         // A host that is busy forgets the session when it needs the room.
         if let Some(host) = callers.seats[at].host.try_lock()
-            && let Some(mut lane) = host.as_ref().and_then(|host| host.lanes.first())
+            && let Some(lane) = host.as_ref().and_then(|host| host.lanes.first())
         {
             // One that is gone is found out by the next call.
-            let _ = crate::frame::write_frame(&mut lane, Kind::Done, &self.number.to_le_bytes());
+            let _ = crate::frame::write_frame(&mut &**lane, Kind::Done, &self.number.to_le_bytes());
         }
     }
 }
