@@ -3,6 +3,8 @@
 use banyan_consensus::{Position, ProposeError, ProposeOptions};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, rawdoc};
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryFutureExt};
 
 use crate::clock;
 use crate::entry::EntryBuilder;
@@ -15,6 +17,9 @@ use crate::replica::Replica;
 pub struct Outcome {
     pub position: Position,
 }
+
+/// An entry on its way: what becomes of it.
+pub type Placed = BoxFuture<'static, Result<Outcome, CommandError>>;
 
 impl Prepared {
     /// An entry whose effects are computed when it is applied.
@@ -38,31 +43,28 @@ impl Replica {
         journal: bool,
     ) -> Result<Outcome, CommandError> {
         let turn = Held::none(&self.latches);
-        self.propose_in_turn(entry, prepared, turn, term, journal)
-            .await
+        self.place(entry, prepared, turn, term, journal).await
     }
 
     /// The same for an entry that those who wait for `turn` build upon: it opens once the entry has its
-    /// place before theirs.
-    pub async fn propose_in_turn(
+    /// place before theirs. The proposal is made by the call, not by polling the future.
+    pub fn place(
         &self,
         entry: EntryBuilder,
         prepared: Prepared,
         turn: Held,
         term: u64,
         journal: bool,
-    ) -> Result<Outcome, CommandError> {
+    ) -> Placed {
         let bytes = entry.encode(clock::wall_ms());
         let options = ProposeOptions {
             sync: journal,
             term,
         };
-        let position = self
-            .group
-            .propose_then(bytes, prepared, options, || drop(turn))
-            .await
-            .map_err(refused)?;
-        Ok(Outcome { position })
+        let turn = || drop(turn);
+        let proposed = self.group.propose_then(bytes, prepared, options, turn);
+        let outcome = proposed.map_ok(|position| Outcome { position });
+        outcome.map_err(refused).boxed()
     }
 
     /// Makes this the replica set's configuration.

@@ -281,6 +281,30 @@ fn index(name: &str, key: RawDocumentBuf, unique: bool) -> RawDocumentBuf {
     rawdoc! { "v": 2, "key": key, "name": name, "unique": unique }
 }
 
+/// Whoever comes behind what is on its way meets its keys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_is_staged_beside_what_is_being_committed() {
+    let member = Member::new().await.with_collection("c", &[]).await;
+    let mut staging = member.staging("c").await;
+    let mut all = Vec::new();
+    for number in 0..60 {
+        let document = rawdoc! { "_id": number };
+        insert(&mut staging, &document).await.unwrap();
+        all.push(document);
+        staging.flush_beside().await.unwrap();
+        let again = insert(&mut staging, &rawdoc! { "_id": number }).await;
+        assert!(is_duplicate(again), "{number}");
+    }
+    staging.flush_beside().await.unwrap();
+    staging.finish().await.unwrap();
+    assert_eq!(member.committed("c"), all);
+    let mut staging = member.staging("c").await;
+    insert(&mut staging, &rawdoc! { "_id": 60 }).await.unwrap();
+    staging.flush_beside().await.unwrap();
+    staging.give_up().await;
+    assert_eq!(member.committed("c").len(), 61, "it was on its way");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_sees_those_before_it_and_nobody_else_does() {
     let member = Member::new().await.with_collection("c", &[]).await;

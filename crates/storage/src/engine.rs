@@ -17,7 +17,7 @@ use crate::StorageError;
 use crate::catalog::{Catalog, Collection, persist};
 use crate::cleanup::dropped::Dropped;
 use crate::directory::DataDirectory;
-use crate::journal;
+use crate::journal::{self, EarlySync};
 use crate::keys;
 use crate::keyspaces::{Keyspace, Keyspaces, Operation};
 
@@ -82,6 +82,7 @@ pub(crate) struct Engine {
     pub(crate) commit: Mutex<()>,
     pub(crate) next_id: AtomicU32,
     persisting: Mutex<()>,
+    early_sync: EarlySync,
     // Dropped last: the lock outlives the engine.
     pub(crate) directory: DataDirectory,
 }
@@ -116,6 +117,7 @@ impl Engine {
             commit: Mutex::new(()),
             next_id: AtomicU32::new(1),
             persisting: Mutex::new(()),
+            early_sync: EarlySync::start(state).map_err(fjall::Error::Io)?,
             directory,
         })
     }
@@ -159,8 +161,10 @@ impl Engine {
     ) -> Result<(), StorageError> {
         let database = self.database.clone();
         let mut batch = fjall::OwnedWriteBatch::with_capacity(database, operations.len());
+        let mut bytes = 0;
         for operation in operations {
             let keyspace = keyspaces.of(operation.keyspace);
+            bytes += operation.key.len() + operation.value.as_ref().map_or(0, |value| value.len());
             match operation.value {
                 Some(value) => batch.insert(keyspace, operation.key, value),
                 None => batch.remove(keyspace, operation.key),
@@ -168,6 +172,7 @@ impl Engine {
         }
         pass(Point::StateCommitting);
         batch.commit()?;
+        self.early_sync.note(bytes as u64);
         pass(Point::StateCommitted);
         Ok(())
     }

@@ -15,6 +15,8 @@
 //! later than the mark, so [`confirm`] refuses a state whose tables are ahead of a journal that was
 //! cut: what was lost then had been synced.
 
+mod early;
+
 use std::fs::{self, File};
 use std::hash::Hasher;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -27,6 +29,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::StorageError;
 use crate::keys;
 use crate::keyspaces::Keyspaces;
+pub(crate) use early::EarlySync;
 
 const MARK_FILE: &str = "durable";
 /// There from before a journal is cut until the tables are known to fit what is left.

@@ -63,6 +63,8 @@ impl EngineDisk {
             purge_threshold: ReadableSize(2 * file_bytes),
             recovery_threads,
             recovery_mode: RecoveryMode::AbsoluteConsistency,
+            // It would cost a load more than writing what it saves, and large entries two more copies.
+            batch_compression_threshold: ReadableSize(0),
             ..Config::default()
         };
         let (engine, kept) =

@@ -52,6 +52,63 @@ async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
         Err(error) => return Err(error),
     };
     let statements = statement_ids(ctx, documents.len())?;
+    if let Err(error) = stage_all(ctx, &mut staging, &documents, &statements, &mut report).await {
+        staging.give_up().await;
+        return Err(error);
+    }
+    staging.finish().await?;
+    report.count(ctx);
+    ctx.work
+        .inserted
+        .add(report.n - report.retried.len() as u64);
+    Ok(report.reply(|_| {}))
+}
+
+/// Inserts what another command makes, in one go, and fails with the first document that is refused.
+pub struct Loading<'a, 'c> {
+    ctx: &'a CommandContext<'c>,
+    staging: Staging<'a>,
+}
+
+impl<'a, 'c> Loading<'a, 'c> {
+    pub async fn open(
+        ctx: &'a CommandContext<'c>,
+        context: WriteContext<'a>,
+        collection: &str,
+    ) -> Result<Loading<'a, 'c>, CommandError> {
+        let staging = Staging::open(context, collection, false).await?;
+        Ok(Loading { ctx, staging })
+    }
+
+    /// Some of it may be committed only when more comes, or at the end.
+    pub async fn insert(&mut self, documents: &[&RawDocument]) -> Result<(), CommandError> {
+        let (ctx, staging) = (self.ctx, &mut self.staging);
+        let mut report = WriteReport::new(true);
+        let statements = StatementIds::From(0);
+        stage_all(ctx, staging, documents, &statements, &mut report).await?;
+        report.count(ctx);
+        ctx.work.inserted.add(report.n);
+        report.first_error().map_or(Ok(()), Err)
+    }
+
+    pub async fn finish(self) -> Result<(), CommandError> {
+        self.staging.finish().await
+    }
+
+    /// Ends with an error, once nothing of it is on its way any more.
+    pub async fn fail(self, error: CommandError) -> Result<(), CommandError> {
+        self.staging.give_up().await;
+        Err(error)
+    }
+}
+
+async fn stage_all(
+    ctx: &CommandContext<'_>,
+    staging: &mut Staging<'_>,
+    documents: &[&RawDocument],
+    statements: &StatementIds,
+    report: &mut WriteReport,
+) -> Result<(), CommandError> {
     let mut at = 0;
     while at < documents.len() && !report.is_over() {
         if at > 0 {
@@ -68,14 +125,9 @@ async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
         let some = documents.iter().skip(at).take(TOGETHER_MAX);
         let some = some.take_while(fits);
         let some: Vec<_> = some.map(|document| timed(ctx, document)).collect();
-        at += stage_some(&mut staging, &some, at, &statements, &mut report).await?;
+        at += stage_some(staging, &some, at, statements, report).await?;
     }
-    staging.finish().await?;
-    report.count(ctx);
-    ctx.work
-        .inserted
-        .add(report.n - report.retried.len() as u64);
-    Ok(report.reply(|_| {}))
+    Ok(())
 }
 
 /// The document with the time in its empty timestamps.
@@ -164,7 +216,7 @@ async fn stage_some(
         }
         if staging.unit.is_full() {
             // The latches of those that follow are released with the entry: they are staged again.
-            staging.flush().await?;
+            staging.flush_beside().await?;
             return Ok(position + 1);
         }
     }

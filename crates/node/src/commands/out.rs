@@ -11,10 +11,13 @@ use banyan_document::Collator;
 use banyan_query::pipeline::{Merge, Output, WhenMatched, WhenNotMatched};
 use banyan_replication::time_series;
 use banyan_replication::write::catalog_ops::independent_spec;
+use banyan_replication::write::context::WriteContext;
+use banyan_replication::write::shard_rules::Versions;
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
+use super::insert::Loading;
 use super::validation;
 use crate::context::{CommandContext, check_collection_name};
 use crate::errors;
@@ -26,6 +29,8 @@ use banyan_execution::{InterruptSlot, Row, Rows};
 const BATCH_DOCUMENTS: usize = 1000;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
 const ROWS_AT_ONCE: usize = 64;
+/// Who wants the new collection to go, as with its database, waits no longer for its lock.
+const HOLDS_LOCK_MAX: Duration = Duration::from_millis(500);
 /// A snapshot keeps in memory whatever is written meanwhile: it is released after so long.
 const HOLDS_SNAPSHOT_MAX: Duration = Duration::from_secs(1);
 
@@ -243,6 +248,57 @@ async fn prepare(
 }
 
 async fn fill(
+    ctx: &CommandContext<'_>,
+    database: &str,
+    collection: &str,
+    results: Results,
+) -> Result<(), CommandError> {
+    match ctx.node.replica.is_primary() {
+        true => fill_here(ctx, database, collection, results).await,
+        false => fill_on_primary(ctx, database, collection, results).await,
+    }
+}
+
+/// One batch is staged while the one before it is committed.
+async fn fill_here(
+    ctx: &CommandContext<'_>,
+    database: &str,
+    collection: &str,
+    mut results: Results,
+) -> Result<(), CommandError> {
+    let context = WriteContext {
+        database,
+        // Those of the aggregation, which reads something else.
+        versions: Versions::default(),
+        session: None,
+        txn_number: None,
+        bypass_validation: validation::is_bypassed(ctx)?,
+        ..ctx.write_context()
+    };
+    let mut loading = Loading::open(ctx, context, collection).await?;
+    let mut since = Instant::now();
+    loop {
+        let batch = match ctx.compute(|| results.next_batch()).await {
+            Ok(batch) => batch,
+            Err(error) => return loading.fail(error).await,
+        };
+        if batch.is_empty() {
+            return loading.finish().await;
+        }
+        let documents: Vec<_> = batch.iter().map(|row| with_id(row)).collect();
+        let documents: Vec<&RawDocument> = documents.iter().map(|document| &**document).collect();
+        if let Err(error) = loading.insert(&documents).await {
+            return loading.fail(error).await;
+        }
+        if since.elapsed() >= HOLDS_LOCK_MAX {
+            loading.finish().await?;
+            loading = Loading::open(ctx, context, collection).await?;
+            since = Instant::now();
+        }
+    }
+}
+
+async fn fill_on_primary(
     ctx: &CommandContext<'_>,
     database: &str,
     collection: &str,

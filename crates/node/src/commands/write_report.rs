@@ -127,6 +127,10 @@ impl WriteReport {
         ctx.work.retried.add(self.retried.len() as u64);
     }
 
+    pub fn first_error(self) -> Option<CommandError> {
+        self.errors.into_iter().map(|(_, error)| error).next()
+    }
+
     /// Nothing further is tried.
     pub fn is_over(&self) -> bool {
         self.ordered && !self.errors.is_empty()

@@ -237,6 +237,7 @@ impl<'a> Staging<'a> {
         if !self.unit.commits_in_parts() {
             return Ok(());
         }
+        self.unit.settle(&self.ctx).await?;
         self.turnover = None;
         let stamp = self.retry.as_mut().and_then(Retry::stamp);
         if self.unit.is_clear() && stamp.is_none() {
@@ -245,6 +246,25 @@ impl<'a> Staging<'a> {
         let retry = &self.retry;
         let keep = || retry.as_ref().map(|retry| retry.held.clone());
         self.unit.commit(&self.ctx, stamp, keep).await
+    }
+
+    /// Has what is staged committed while the command stages what follows, which must not read it. What
+    /// comes of it tells the next flush.
+    pub async fn flush_beside(&mut self) -> Result<(), CommandError> {
+        if self.unit.is_clear() || !self.unit.commits_in_parts() {
+            return self.flush().await;
+        }
+        self.turnover = None;
+        let stamp = self.retry.as_mut().and_then(Retry::stamp);
+        let retry = &self.retry;
+        let keep = || retry.as_ref().map(|retry| retry.held.clone());
+        self.unit.commit_beside(&self.ctx, stamp, keep).await
+    }
+
+    /// Before the command fails: what it has handed over is applied or refused.
+    pub async fn give_up(mut self) {
+        // The error that led here is the one to tell.
+        let _ = self.unit.settle(&self.ctx).await;
     }
 
     /// The command ends, the unit goes on.

@@ -15,6 +15,8 @@ use banyan_storage::{
     Batch, Collection, CollectionId, Index, Namespace, Overlay, OverlayView, RecordId, Snapshot,
 };
 use banyan_wire::{CommandError, ErrorCode};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::{JoinError, JoinHandle};
 
 use super::context::WriteContext;
 use crate::entry::EntryBuilder;
@@ -23,7 +25,7 @@ use crate::incoming::Part;
 use crate::latches::{Attempt, Held, LatchKey};
 use crate::locks::{Lock, Mode};
 use crate::machine::Prepared;
-use crate::propose::Outcome;
+use crate::propose::{Outcome, Placed};
 use crate::replica::Replica;
 use crate::sessions::SessionStamp;
 
@@ -70,6 +72,19 @@ pub struct WriteUnit {
     statement_began: Option<Instant>,
     /// When the statement began that staged something first.
     staged_at: Option<Instant>,
+    /// What was staged before and is being committed.
+    committing: Option<Committing>,
+}
+
+/// Makes a proposal on another thread; with what has to be held on to until it is applied.
+type Committing = JoinHandle<(Placed, Box<dyn Send>)>;
+
+/// What was staged, ready to be proposed.
+struct Ready {
+    entry: EntryBuilder,
+    prepared: Prepared,
+    /// Of those who may build upon it once it has its place in the log.
+    turn: Held,
 }
 
 impl WriteUnit {
@@ -89,6 +104,7 @@ impl WriteUnit {
             locks: Vec::new(),
             statement_began: None,
             staged_at: None,
+            committing: None,
             replica: replica.clone(),
         })
     }
@@ -318,6 +334,85 @@ impl WriteUnit {
         session: Option<SessionStamp>,
         keep: impl FnOnce() -> K,
     ) -> Result<(), CommandError> {
+        self.settle(ctx).await?;
+        let Ready {
+            entry,
+            prepared,
+            turn,
+        } = self.take_staged(session);
+        let (term, journal) = (self.term, ctx.journal);
+        let keep = || (keep(), self.locks_again());
+        let began = Instant::now();
+        let outcome = match ctx.commit_time_max {
+            None => {
+                let placed = self.replica.place(entry, prepared, turn, term, journal);
+                placed.await?
+            }
+            Some(limit) => {
+                let replica = self.replica.clone();
+                let proposal = async move {
+                    let placed = replica.place(entry, prepared, turn, term, journal);
+                    placed.await
+                };
+                match propose_within(ctx, limit, proposal, keep).await? {
+                    Some(outcome) => outcome,
+                    None => return Ok(()),
+                }
+            }
+        };
+        ctx.work.commit_wait.add(micros_since(began));
+        ctx.operation.wrote(outcome.position.index);
+        Ok(())
+    }
+
+    /// Has what is staged committed on another thread, and returns at once: what is staged next must
+    /// not read it. What was handed over before is committed first; of this, [`WriteUnit::settle`]
+    /// tells.
+    pub(super) async fn commit_beside<K: Send + 'static>(
+        &mut self,
+        ctx: &WriteContext<'_>,
+        session: Option<SessionStamp>,
+        keep: impl FnOnce() -> K,
+    ) -> Result<(), CommandError> {
+        let has_threads = Handle::try_current()
+            .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+        if !has_threads || ctx.commit_time_max.is_some() || !self.capped.is_empty() {
+            return self.commit(ctx, session, keep).await;
+        }
+        self.settle(ctx).await?;
+        let ready = self.take_staged(session);
+        let (term, journal) = (self.term, ctx.journal);
+        let replica = self.replica.clone();
+        let kept: Box<dyn Send> = Box::new((keep(), self.locks_again()));
+        self.committing = Some(tokio::task::spawn_blocking(move || {
+            let Ready {
+                entry,
+                prepared,
+                turn,
+            } = ready;
+            (replica.place(entry, prepared, turn, term, journal), kept)
+        }));
+        Ok(())
+    }
+
+    /// Waits until what was handed over is applied.
+    pub(super) async fn settle(&mut self, ctx: &WriteContext<'_>) -> Result<(), CommandError> {
+        let Some(committing) = self.committing.take() else {
+            return Ok(());
+        };
+        let began = Instant::now();
+        let (placed, _kept) = committing.await.map_err(ended_early)?;
+        let outcome = placed.await?;
+        ctx.work.commit_wait.add(micros_since(began));
+        ctx.operation.wrote(outcome.position.index);
+        Ok(())
+    }
+
+    fn locks_again(&self) -> Vec<Lock> {
+        self.locks.iter().map(Lock::again).collect()
+    }
+
+    fn take_staged(&mut self, session: Option<SessionStamp>) -> Ready {
         self.overlay = None;
         self.seen = None;
         self.latest = None;
@@ -351,34 +446,11 @@ impl WriteUnit {
             latches,
             announced,
         };
-        let (term, journal) = (self.term, ctx.journal);
-        let locks = &self.locks;
-        let keep = || {
-            let locks: Vec<Lock> = locks.iter().map(Lock::again).collect();
-            (keep(), locks)
-        };
-        let began = Instant::now();
-        let outcome = match ctx.commit_time_max {
-            None => {
-                let replica = &self.replica;
-                let proposal = replica.propose_in_turn(entry, prepared, turn, term, journal);
-                proposal.await?
-            }
-            Some(limit) => {
-                let replica = self.replica.clone();
-                let proposal = async move {
-                    let proposal = replica.propose_in_turn(entry, prepared, turn, term, journal);
-                    proposal.await
-                };
-                match propose_within(ctx, limit, proposal, keep).await? {
-                    Some(outcome) => outcome,
-                    None => return Ok(()),
-                }
-            }
-        };
-        ctx.work.commit_wait.add(micros_since(began));
-        ctx.operation.wrote(outcome.position.index);
-        Ok(())
+        Ready {
+            entry,
+            prepared,
+            turn,
+        }
     }
 }
 
@@ -393,10 +465,7 @@ async fn propose_within<K: Send + 'static>(
     let mut writing = tokio::spawn(proposal);
     match tokio::time::timeout(limit, &mut writing).await {
         Ok(Ok(outcome)) => outcome.map(Some),
-        Ok(Err(error)) => Err(CommandError::new(
-            ErrorCode::InternalError,
-            format!("a write ended early: {error}"),
-        )),
+        Ok(Err(error)) => Err(ended_early(error)),
         Err(_) => {
             ctx.operation.was_late();
             let kept = keep();
@@ -408,6 +477,13 @@ async fn propose_within<K: Send + 'static>(
             Ok(None)
         }
     }
+}
+
+fn ended_early(error: JoinError) -> CommandError {
+    CommandError::new(
+        ErrorCode::InternalError,
+        format!("a write ended early: {error}"),
+    )
 }
 
 pub(super) fn micros_since(began: Instant) -> u64 {
