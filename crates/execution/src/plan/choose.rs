@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use banyan_document::Number;
 use banyan_document::key::FieldOrder;
 use banyan_document::path::{Path, position};
 use banyan_query::bounds::Conjunction;
@@ -500,8 +501,15 @@ fn hinted(
     let index = match hint {
         RawBsonRef::String(name) => collection.all_indexes().find(|index| index.name == name),
         RawBsonRef::Document(pattern) => {
-            if let Some(reverse) = natural_direction(pattern) {
-                return Ok(natural(collection, conjunction, reverse));
+            if let Ok(Some(order)) = pattern.get("$natural") {
+                let order = Number::from_raw(order).and_then(Number::to_i64_exact);
+                return match (pattern.iter().count(), order) {
+                    (1, Some(order @ (1 | -1))) => Ok(natural(collection, conjunction, order < 0)),
+                    _ => Err(QueryError::new(
+                        ErrorKind::BadValue,
+                        "$natural hint has to be 1 or -1, and alone",
+                    )),
+                };
             }
             let mut matching = collection
                 .all_indexes()
