@@ -35,12 +35,29 @@ fn evaluate(value: RawBsonRef<'_>, context: &Context) -> Result<Option<bson::Raw
     expression.evaluate_owned(&RawDocumentBuf::new())
 }
 
+/// Variables that every expression has.
+const BUILT_IN: [&str; 7] = [
+    "ROOT",
+    "REMOVE",
+    "NOW",
+    "CLUSTER_TIME",
+    "JS_SCOPE",
+    "IS_MR",
+    "USER_ROLES",
+];
+
 /// Adds values that are what they are. They hide variables of the same name.
 pub fn define_constants(context: &mut Context, constants: &RawDocument) -> Result<(), QueryError> {
     let mut defined = Vec::new();
     for field in constants.iter() {
         let (name, value) = field.map_err(malformed)?;
-        check_variable_name(name.as_str(), true)?;
+        check_variable_name(name.as_str(), false)?;
+        if BUILT_IN.contains(&name.as_str()) {
+            return Err(QueryError::new(
+                ErrorKind::Location(17275),
+                format!("'{}' is no variable of users", name.as_str()),
+            ));
+        }
         defined.push((name.as_str().to_owned(), Some(value.into())));
     }
     context.variables.splice(0..0, defined);

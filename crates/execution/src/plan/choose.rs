@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use banyan_document::Number;
 use banyan_document::key::FieldOrder;
 use banyan_document::path::{Path, position};
 use banyan_query::bounds::Conjunction;
@@ -501,13 +500,12 @@ fn hinted(
     let index = match hint {
         RawBsonRef::String(name) => collection.all_indexes().find(|index| index.name == name),
         RawBsonRef::Document(pattern) => {
-            if let Ok(Some(order)) = pattern.get("$natural") {
-                let order = Number::from_raw(order).and_then(Number::to_i64_exact);
-                return match (pattern.iter().count(), order) {
-                    (1, Some(order @ (1 | -1))) => Ok(natural(collection, conjunction, order < 0)),
+            if pattern.get("$natural").is_ok_and(|order| order.is_some()) {
+                return match (pattern.iter().count(), natural_direction(pattern)) {
+                    (1, Some(reverse)) => Ok(natural(collection, conjunction, reverse)),
                     _ => Err(QueryError::new(
                         ErrorKind::BadValue,
-                        "$natural hint has to be 1 or -1, and alone",
+                        "a $natural hint stands alone",
                     )),
                 };
             }

@@ -399,7 +399,7 @@ fn refuse_beside_view(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
 fn refuse_for_views(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
     match ["pipeline", "viewOn"]
         .into_iter()
-        .find(|name| ctx.field(name).is_some())
+        .find(|name| ctx.field(name).is_some_and(|field| !field.is_null()))
     {
         None => Ok(()),
         Some(name) => Err(CommandError::new(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use banyan_access::check::Access;
-use banyan_document::key::KeyPattern;
+use banyan_document::compare_documents;
 use banyan_document::time_series::TimeSeries;
 use banyan_query::view;
 use banyan_replication::write::catalog_ops;
@@ -389,18 +389,17 @@ fn is_known<'a>(
     spec: &RawDocument,
 ) -> Result<bool, CommandError> {
     let name = spec.get_str("name").unwrap_or("");
-    let pattern = specification::check_pattern(
-        spec.get_document("key")
-            .map_err(|error| CommandError::new(ErrorCode::InternalError, error.to_string()))?,
-    )?;
+    let key = spec.get_document("key");
+    let key =
+        key.map_err(|error| CommandError::new(ErrorCode::InternalError, error.to_string()))?;
+    let pattern = specification::check_pattern(key)?;
     for known in existing {
         let known_key = known.get_document("key").ok();
-        let known_pattern = known_key.and_then(|key| KeyPattern::parse(key).ok());
+        let same_key = known_key.is_some_and(|known| compare_documents(known, key).is_eq());
         let same =
             |option: &&str| known.get(option).ok().flatten() == spec.get(option).ok().flatten();
         // Indexes of one pattern with different collations are different indexes.
-        let same_pattern = known_pattern.is_some_and(|p| catalog_ops::same_pattern(&p, &pattern))
-            && same(&"collation");
+        let same_pattern = same_key && same(&"collation");
         let same_name = known.get_str("name").is_ok_and(|known| known == name);
         let is_set = |spec: &RawDocument, flag| spec.get_bool(flag).unwrap_or(false);
         let same_flag = |flag| is_set(known, flag) == is_set(spec, flag);

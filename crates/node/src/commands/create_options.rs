@@ -46,8 +46,11 @@ impl Others {
                 others.kept.append(name, document.to_owned());
             }
         }
+        // Those of a time-series collection are refused with what else it cannot have.
+        let is_series = given("timeseries").is_some();
         let automatic = given("autoIndexId").map(|field| field.bool()).transpose()?;
-        let id_index = given("idIndex");
+        let automatic = automatic.filter(|_| !is_series);
+        let id_index = given("idIndex").filter(|_| !is_series);
         if automatic.is_some() && id_index.is_some() {
             return Err(invalid("'idIndex' is not allowed with 'autoIndexId'"));
         }
@@ -58,7 +61,8 @@ impl Others {
                     "collections outside of the local database need an index over _id",
                 ));
             }
-            Some(_) => {
+            Some(automatic) => {
+                others.kept.append(bson::cstr!("autoIndexId"), automatic);
                 others.note = Some(
                     "The autoIndexId option is deprecated and will be removed in a future release",
                 );

@@ -29,8 +29,11 @@ pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
     .writes()
     .in_transaction()
     .fields(&["deletes", "ordered", "let"])
-    .ignored(&["bypassDocumentValidation"])
-    .ignored(&["runtimeConstants", "encryptionInformation"])
+    .ignored(&[
+        "bypassDocumentValidation",
+        "runtimeConstants",
+        "encryptionInformation",
+    ])
     .computes();
 
 /// What errors call a statement.

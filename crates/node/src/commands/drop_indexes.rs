@@ -106,7 +106,12 @@ fn reply(collection: &Collection, field: Field<'_>, ruled: bool) -> RawDocumentB
     let before = collection.indexes.len() + collection.building_indexes().count();
     let before = i32::try_from(before).unwrap_or(i32::MAX);
     let mut reply = rawdoc! { "nIndexesWas": before };
-    if matches!(field.value, RawBsonRef::String("*")) {
+    let is_all = match field.value {
+        RawBsonRef::String(name) => name == "*",
+        RawBsonRef::Array(names) => is_all(names),
+        _ => false,
+    };
+    if is_all {
         let told = match ruled {
             true => "non-_id indexes and non-shard key indexes dropped for collection",
             false => "non-_id indexes dropped for collection",

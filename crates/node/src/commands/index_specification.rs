@@ -173,6 +173,12 @@ pub fn normalize(
             errors::shown(RawBsonRef::Document(key))
         )));
     }
+    if !is_id && options.get_bool(CLUSTERED_OPTION).unwrap_or(false) {
+        return Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            "The 'clustered' option is only supported for key: {_id: 1}",
+        ));
+    }
     let name = kept_name(name, is_id)?;
     let mut normalized = rawdoc! { "v": format, "key": key.to_owned(), "name": name };
     if let Some(background) = background.filter(|_| !is_id) {

@@ -68,6 +68,7 @@ impl<'a> Statement<'a> {
                 "q" => filter = Some(field.document()?),
                 "u" => update = Some(field.value),
                 "c" => statement.constants = field.document_or_null()?,
+                "multi" | "upsert" if field.is_null() => {}
                 "multi" => statement.multi = field.strict_bool()?,
                 "upsert" => statement.upsert = field.strict_bool()?,
                 "hint" => statement.hint = write_report::hint(field)?,

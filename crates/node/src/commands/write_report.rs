@@ -23,6 +23,7 @@ pub fn look(ctx: &CommandContext<'_>, at: usize) -> Result<(), CommandError> {
 
 pub fn ordered(ctx: &CommandContext<'_>) -> Result<bool, CommandError> {
     ctx.field("ordered")
+        .filter(|field| !field.is_null())
         .map_or(Ok(true), |field| field.strict_bool())
 }
 
