@@ -693,7 +693,8 @@ pub fn check_collection_name(database: &str, name: &str) -> Result<(), CommandEr
     if name.is_empty() || name.starts_with('.') || name.contains('\0') {
         return invalid(format!("Invalid namespace specified '{database}.{name}'"));
     }
-    if name.contains('$') && name != "$cmd.aggregate" && name != "oplog.$main" {
+    let is_own = name == "$cmd.aggregate" || (database == "local" && name == "oplog.$main");
+    if name.contains('$') && !is_own {
         return invalid(format!(
             "Invalid collection name specified '{database}.{name}'"
         ));

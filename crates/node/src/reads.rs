@@ -9,7 +9,7 @@ use banyan_execution::{
 };
 use banyan_query::canonical::{self, CanonicalQuery};
 use banyan_query::text::{SearchedIndex, TextContext, TextIndexes};
-use banyan_query::{Context, Filter};
+use banyan_query::{Context, Filter, let_variables};
 use banyan_storage::{Catalog, Namespace, Snapshot};
 use banyan_wire::CommandError;
 use bson::RawDocument;
@@ -162,13 +162,8 @@ pub fn query_context(
     if may_hold(ctx, &[b"$text\0"]) {
         context.text = Some(text_context(ctx, collection));
     }
-    for (name, value) in variables
-        .into_iter()
-        .flat_map(|document| document.iter().flatten())
-    {
-        context
-            .variables
-            .push((name.as_str().to_owned(), value.into()));
+    if let Some(variables) = variables {
+        let_variables::define(&mut context, variables).map_err(errors::query)?;
     }
     Ok(context)
 }

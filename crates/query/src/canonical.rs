@@ -10,7 +10,7 @@ use banyan_document::number::Number;
 use bson::{RawBsonRef, RawDocument};
 
 use crate::context::Context;
-use crate::error::QueryError;
+use crate::error::{ErrorKind, QueryError};
 use crate::filter::Filter;
 use crate::metadata::{Metadata, MetadataSet, no_sort};
 use crate::projection::Projection;
@@ -150,7 +150,14 @@ impl Order {
             return Ok(Order::Any);
         };
         if let Some(reverse) = natural_direction(sort) {
-            return Ok(Order::Natural { reverse });
+            return match sort.iter().count() {
+                1 => Ok(Order::Natural { reverse }),
+                _ => Err(QueryError::new(
+                    ErrorKind::BadValue,
+                    "$natural sort cannot be set to a value other than -1 or 1, or stand beside \
+                     others",
+                )),
+            };
         }
         SortPattern::parse(sort, collator).map(Order::By)
     }

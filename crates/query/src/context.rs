@@ -26,8 +26,8 @@ pub struct Context {
     pub now: DateTime,
     /// `$$CLUSTER_TIME`, where the deployment keeps one.
     pub cluster_time: Option<Timestamp>,
-    /// The command's `let`: names and their values.
-    pub variables: Vec<(String, RawBson)>,
+    /// The command's `let`: names and their values; `None`: nothing.
+    pub variables: Vec<(String, Option<RawBson>)>,
     /// The variables of the `$lookup` stages around what is parsed.
     pub scope: Scope,
     /// How strings are compared; without one, by their bytes.

@@ -23,6 +23,7 @@ pub mod expression;
 pub mod filter;
 mod heap;
 mod javascript;
+pub mod let_variables;
 pub mod memory;
 mod merge_sort;
 pub mod metadata;

@@ -36,6 +36,7 @@ impl<'a> Field<'a> {
             RawBsonRef::Int32(value) => Ok(value != 0),
             RawBsonRef::Int64(value) => Ok(value != 0),
             RawBsonRef::Double(value) => Ok(value != 0.0),
+            RawBsonRef::Decimal128(_) => Ok(banyan_document::is_true(self.value)),
             RawBsonRef::Null | RawBsonRef::Undefined => Ok(false),
             _ => Err(self.wrong_type("types '[bool, long, int, decimal, double']")),
         }

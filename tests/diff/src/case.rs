@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document, doc};
 
-use crate::notation;
+use crate::{notation, story};
 
 /// The name that stands for the collection in a command.
 pub const COLLECTION: &str = "c";
@@ -26,15 +26,30 @@ pub fn view_over(collection: &str) -> String {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     pub documents: Vec<Document>,
+    /// Of a story: the commands before this one, in a database that was empty.
+    pub before: Option<Vec<Document>>,
     pub command: Document,
 }
 
+/// Commands on the same documents, each by itself, or a story.
 #[derive(Clone, Debug)]
 pub struct Scene {
     pub documents: Vec<Document>,
     pub commands: Vec<Document>,
     /// Which set of indexes the scene is run on besides.
     pub indexes: usize,
+    /// Each command is run on what those before it have left, in a database of its own.
+    pub is_story: bool,
+}
+
+impl Scene {
+    pub fn case(&self, at: usize) -> Case {
+        Case {
+            documents: self.documents.clone(),
+            before: self.is_story.then(|| self.commands[..at].to_vec()),
+            command: self.commands[at].clone(),
+        }
+    }
 }
 
 impl Case {
@@ -53,6 +68,9 @@ impl Case {
                 notation::print_value(&Bson::Array(documents))
             )
         };
+        if let Some(before) = &self.before {
+            return story::shell_text(before, &self.command);
+        }
         let command = notation::print_document(&self.command);
         format!("db.c.deleteMany({{}})\n{insert}db.runCommand({command})")
     }

@@ -24,9 +24,28 @@ pub struct Hunt {
     pub first: u64,
     pub operations: usize,
     pub known: Known,
+    pub only: Only,
     next: AtomicU64,
     done: AtomicUsize,
     found: Mutex<Found>,
+}
+
+/// Which of the generated commands are played; all of them if nothing is named.
+#[derive(Clone, Debug, Default)]
+pub struct Only {
+    pub commands: Vec<String>,
+    pub stories: Option<bool>,
+}
+
+impl Only {
+    fn scene(&self, scene: &Scene) -> bool {
+        self.stories.is_none_or(|wanted| wanted == scene.is_story)
+    }
+
+    fn command(&self, command: &Document) -> bool {
+        let name = command.keys().next();
+        self.commands.is_empty() || name.is_some_and(|name| self.commands.contains(name))
+    }
 }
 
 #[derive(Default)]
@@ -77,12 +96,13 @@ impl Check {
 }
 
 impl Hunt {
-    pub fn new(seed: u64, first: u64, operations: usize, known: Known) -> Self {
+    pub fn new(seed: u64, first: u64, operations: usize, known: Known, only: Only) -> Self {
         Self {
             seed,
             first,
             operations,
             known,
+            only,
             next: AtomicU64::new(first),
             done: AtomicUsize::new(0),
             found: Mutex::default(),
@@ -105,18 +125,23 @@ impl Hunt {
         bench: &mut Bench,
         revive: &dyn Fn(&mut Bench) -> Result<()>,
     ) -> Result<()> {
-        for command in &scene.commands {
-            let case = Case {
-                documents: scene.documents.clone(),
-                command: command.clone(),
-            };
+        let checks = [
+            Check::Reference,
+            Check::Indexes(scene.indexes),
+            Check::Hint(scene.indexes),
+            Check::Router,
+        ];
+        let checks = &checks[..if scene.is_story { 1 } else { checks.len() }];
+        if !self.only.scene(scene) {
+            return Ok(());
+        }
+        for at in 0..scene.commands.len() {
+            let case = scene.case(at);
+            if !self.only.command(&case.command) {
+                continue;
+            }
             self.done.fetch_add(1, Ordering::Relaxed);
-            for check in [
-                Check::Reference,
-                Check::Indexes(scene.indexes),
-                Check::Hint(scene.indexes),
-                Check::Router,
-            ] {
+            for &check in checks {
                 let Some(difference) = bench.check(check, &case) else {
                     continue;
                 };

@@ -2,7 +2,7 @@
 //!
 //! - `notation`: documents as text, every type told apart;
 //! - `random`, `generate`: cases out of a seed;
-//! - `case`, `peer`, `side`: a case, and a server that is asked;
+//! - `case`, `story`, `peer`, `side`: a case, and a server that is asked;
 //! - `shape`, `order`, `compare`: what counts in a reply, and how two differ;
 //! - `shrink`: a failing case made small;
 //! - `known`: the differences that are known, in `known.txt`;
@@ -22,3 +22,4 @@ pub mod record;
 pub mod shape;
 pub mod shrink;
 pub mod side;
+pub mod story;

@@ -7,9 +7,8 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use banyan_diff::case::Case;
 use banyan_diff::generate;
-use banyan_diff::hunt::{Bench, Hunt};
+use banyan_diff::hunt::{Bench, Hunt, Only};
 use banyan_diff::known::Known;
 use banyan_diff::record::{self, Golden, Line};
 use banyan_diff::side::Side;
@@ -66,6 +65,12 @@ struct HuntArguments {
     banyan: Option<String>,
     #[arg(long, default_value_t = 4)]
     workers: usize,
+    /// Plays these commands only, of all that are generated: find,update
+    #[arg(long, value_delimiter = ',')]
+    commands: Vec<String>,
+    /// Plays stories only, or (false) none.
+    #[arg(long)]
+    stories: Option<bool>,
 }
 
 fn main() -> Result<ExitCode> {
@@ -76,6 +81,9 @@ fn main() -> Result<ExitCode> {
     }
     Ok(ExitCode::SUCCESS)
 }
+
+/// When a document expires no seed says.
+const NO_EXPIRY: [&str; 2] = ["--setParameter", "ttlMonitorEnabled=false"];
 
 /// A server that runs already, or one that is started and kept running.
 struct Server {
@@ -105,7 +113,8 @@ impl Server {
         }
         // Its other engine has error codes that no other release has, and aborts on rare types.
         let classic = ["--setParameter", "internalQueryForceClassicEngine=true"];
-        Self::start(Launch::other(place.into()).with(classic), runtime)
+        let launch = Launch::other(place.into()).with(classic).with(NO_EXPIRY);
+        Self::start(launch, runtime)
     }
 
     /// Starts it again if it has ended.
@@ -127,7 +136,7 @@ fn hunt(arguments: &HuntArguments) -> Result<ExitCode> {
     let known = Known::read(&record::known_file())?;
     let banyan = match &arguments.banyan {
         Some(address) => Server::at(address),
-        None => Server::start(Launch::mongod(), &runtime),
+        None => Server::start(Launch::mongod().with(NO_EXPIRY), &runtime),
     };
     let reference = arguments.reference.as_deref();
     let reference = reference.map(|place| Server::reference(place, &runtime));
@@ -142,7 +151,11 @@ fn hunt(arguments: &HuntArguments) -> Result<ExitCode> {
         arguments.operations
     };
     let first = arguments.case.unwrap_or(0);
-    let hunt = Hunt::new(arguments.seed, first, operations, known);
+    let only = Only {
+        commands: arguments.commands.clone(),
+        stories: arguments.stories,
+    };
+    let hunt = Hunt::new(arguments.seed, first, operations, known, only);
     let started = Instant::now();
     let revive = |bench: &mut Bench| -> Result<()> {
         banyan.revive("Banyan", &runtime);
@@ -223,13 +236,13 @@ fn pick(seed: u64, scenes: u64) -> String {
     ))];
     for number in 0..scenes {
         let scene = generate::scene(seed, number);
+        if scene.is_story {
+            continue;
+        }
         lines.push(Line::Comment(String::new()));
         lines.push(Line::Documents(scene.documents.clone()));
-        for command in scene.commands {
-            let case = Case {
-                documents: scene.documents.clone(),
-                command,
-            };
+        for at in 0..scene.commands.len() {
+            let case = scene.case(at);
             lines.push(Line::Case(Box::new(Golden {
                 line: 0,
                 case,

@@ -60,9 +60,9 @@ fn of_update(command: &Document) -> Order {
 }
 
 fn of_delete(command: &Document) -> Order {
-    let chosen = |statement: &Document| {
-        !matches!(statement.get("limit"), Some(Bson::Int32(1))) || names_one(statement)
-    };
+    let one = |limit: &Bson| crate::notation::print_value(limit).contains('1');
+    let chosen =
+        |statement: &Document| !statement.get("limit").is_some_and(one) || names_one(statement);
     all_statements(command, "deletes", chosen)
 }
 

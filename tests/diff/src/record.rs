@@ -65,6 +65,7 @@ pub fn read(text: &str) -> Result<Vec<Line>> {
                 let command = notation::parse_document(rest).with_context(bad)?;
                 let case = Case {
                     documents: documents.clone(),
+                    before: None,
                     command,
                 };
                 lines.push(Line::Case(Box::new(Golden {

@@ -30,7 +30,8 @@ pub fn shrink(case: &Case, mut fails: impl FnMut(&Case) -> bool) -> Case {
 
 fn size(case: &Case) -> (usize, usize) {
     let of = |document: &Document| crate::notation::print_document(document).len();
-    let documents: usize = case.documents.iter().map(of).sum();
+    let before = case.before.iter().flatten();
+    let documents: usize = case.documents.iter().chain(before).map(of).sum();
     (
         documents + of(&case.command) + case.documents.len(),
         count_doubles(&case.command),
@@ -55,6 +56,9 @@ fn candidates(case: &Case) -> Vec<Case> {
                 ..case.clone()
             });
         }
+    }
+    if let Some(before) = &case.before {
+        all.extend(shorter_stories(before, case));
     }
     for at in 0..case.documents.len() {
         let mut documents = case.documents.clone();
@@ -81,6 +85,30 @@ fn candidates(case: &Case) -> Vec<Case> {
                 documents,
                 ..case.clone()
             });
+        }
+    }
+    all
+}
+
+/// Every story that is one step shorter.
+fn shorter_stories(before: &[Document], case: &Case) -> Vec<Case> {
+    let story = |before: Vec<Document>| Case {
+        before: Some(before),
+        ..case.clone()
+    };
+    let mut all = Vec::new();
+    for at in 0..before.len() {
+        let mut fewer = before.to_vec();
+        fewer.remove(at);
+        all.push(story(fewer));
+    }
+    for (at, command) in before.iter().enumerate() {
+        for (name, value) in command.iter().skip(1) {
+            for smaller in in_place(name, value, command, is_required(name)) {
+                let mut changed = before.to_vec();
+                changed[at] = smaller;
+                all.push(story(changed));
+            }
         }
     }
     all
@@ -172,6 +200,7 @@ mod tests {
         let case = Case {
             documents: split("[{_id: 1, a: 5}, {_id: 2, b: {x: [1, 2, \"long\"]}}, {_id: 3}]")
                 .unwrap(),
+            before: None,
             command: parse_document(
                 "{find: \"c\", filter: {$or: [{a: {$gt: 1}}, {b: 1}], c: 1}, sort: {a: 1}}",
             )

@@ -11,12 +11,15 @@ use crate::compare::Told;
 use crate::generate::text;
 use crate::peer::{Answer, Peer};
 use crate::shape::Shape;
+use crate::story;
 
 pub struct Side {
     peer: Peer,
     database: String,
     /// What each collection holds, by its set of indexes; `None` once that is unknown.
     loaded: Vec<Option<Vec<Document>>>,
+    /// The story's commands that were run one after the other, since its database was empty.
+    told: Option<Vec<Document>>,
 }
 
 impl Side {
@@ -25,6 +28,7 @@ impl Side {
             peer: Peer::new(address),
             database: database.to_owned(),
             loaded: vec![None; index_sets().len()],
+            told: None,
         }
     }
 
@@ -52,6 +56,7 @@ impl Side {
         self.peer.must(&self.database, &insert)?;
         self.prepare_texts()?;
         self.loaded.fill(None);
+        self.told = None;
         Ok(())
     }
 
@@ -100,12 +105,66 @@ impl Side {
     }
 
     pub fn drop_database(&mut self) {
-        let _ = self.peer.run(&self.database, &doc! { "dropDatabase": 1 });
+        for database in [self.database.clone(), story::database(&self.database)] {
+            let _ = self.peer.run(&database, &doc! { "dropDatabase": 1 });
+        }
+    }
+
+    /// What the server says to a command of a story, and what its collections are then.
+    fn next_of_story(&mut self, before: &[Document], command: &Document) -> Told {
+        self.go_on_from(before)
+            .and_then(|()| self.tell_next(command))
+            .unwrap_or_else(|told| told)
+    }
+
+    /// Brings the story's database to where these commands lead.
+    fn go_on_from(&mut self, before: &[Document]) -> Result<(), Told> {
+        let before = before.iter().filter(|command| !story::only_reads(command));
+        let before: Vec<Document> = before.cloned().collect();
+        if self.told.as_ref() == Some(&before) {
+            return Ok(());
+        }
+        self.told = None;
+        self.in_story(&doc! { "dropDatabase": 1 })?;
+        for command in &before {
+            self.in_story(command)?;
+        }
+        self.told = Some(before);
+        Ok(())
+    }
+
+    fn tell_next(&mut self, command: &Document) -> Result<Told, Told> {
+        if story::only_reads(command) {
+            let reply = self.in_story(command)?;
+            return Ok(Told::Reply { reply, state: None });
+        }
+        let before = self.told.take();
+        let reply = self.in_story(command)?;
+        let mut state = Vec::new();
+        for look in story::looks() {
+            let shown = story::as_state(self.in_story(&look)?);
+            state.push((story::name_of(&look), shown));
+        }
+        self.told = before.map(|mut told| {
+            told.push(command.clone());
+            told
+        });
+        let state = Some(Shape::Document(state));
+        Ok(Told::Reply { reply, state })
+    }
+
+    fn in_story(&mut self, command: &Document) -> Result<Shape, Told> {
+        let database = story::database(&self.database);
+        let (database, command) = story::addressed(command, &database);
+        self.run(&database, &command)
     }
 
     /// What the server says to a case, in the collection with this set of indexes. `None` if the
     /// documents cannot be put there.
     pub fn tell(&mut self, case: &Case, indexes: usize) -> Option<Told> {
+        if let Some(before) = &case.before {
+            return Some(self.next_of_story(before, &case.command));
+        }
         if let Err(told) = self.load(&case.documents, indexes) {
             return told;
         }
@@ -161,7 +220,12 @@ impl Side {
     }
 
     fn reply(&mut self, command: &Document) -> Result<Shape, Told> {
-        match self.peer.run(&self.database, command) {
+        let database = self.database.clone();
+        self.run(&database, command)
+    }
+
+    fn run(&mut self, database: &str, command: &Document) -> Result<Shape, Told> {
+        match self.peer.run(database, command) {
             Answer::Reply(reply) => Ok(Shape::of_reply(&reply)),
             Answer::Hung => Err(Told::Hung),
             Answer::Closed => Err(Told::Closed),

@@ -500,8 +500,14 @@ fn hinted(
     let index = match hint {
         RawBsonRef::String(name) => collection.all_indexes().find(|index| index.name == name),
         RawBsonRef::Document(pattern) => {
-            if let Some(reverse) = natural_direction(pattern) {
-                return Ok(natural(collection, conjunction, reverse));
+            if pattern.get("$natural").is_ok_and(|order| order.is_some()) {
+                return match (pattern.iter().count(), natural_direction(pattern)) {
+                    (1, Some(reverse)) => Ok(natural(collection, conjunction, reverse)),
+                    _ => Err(QueryError::new(
+                        ErrorKind::BadValue,
+                        "a $natural hint stands alone",
+                    )),
+                };
             }
             let mut matching = collection
                 .all_indexes()

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use banyan_access::check::Access;
+use banyan_document::compare;
 use banyan_document::key::KeyPattern;
 use banyan_replication::machine::names::keeps_pre_images;
 use banyan_replication::write::catalog_ops;
@@ -43,7 +44,20 @@ pub static SPEC: CommandSpec = CommandSpec::new("collMod", Run::Future(run))
         "timeseries",
         EXPIRE,
         IMAGES,
+        "dryRun",
     ]);
+
+/// What a dry run tries, to make an index unique, is not done here.
+fn refuse_dry_run(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+    let asked = ctx.field("dryRun").map(|field| field.bool()).transpose()?;
+    match asked {
+        Some(true) => Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "Cannot specify 'dryRun' without specifying the 'unique' option",
+        )),
+        _ => Ok(()),
+    }
+}
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(coll_mod(ctx))
@@ -52,10 +66,12 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
     let namespace = Namespace::new(ctx.database(), ctx.collection()?);
-    let on = ctx.field("viewOn").map(views::changes::on).transpose()?;
-    let stages = ctx.field("pipeline").map(views::changes::stages);
+    let given = |name| ctx.field(name).filter(|field| !field.is_null());
+    refuse_dry_run(ctx)?;
+    let on = given("viewOn").map(views::changes::on).transpose()?;
+    let stages = given("pipeline").map(views::changes::stages);
     let stages = stages.transpose()?;
-    let asked = ctx.field("index").map(IndexOption::parse).transpose()?;
+    let asked = given("index").map(IndexOption::parse).transpose()?;
     let measured = time_series::named(ctx, namespace.collection());
     let mut key = None;
     if let Some((_, series)) = &measured {
@@ -86,8 +102,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
         ..option
     });
     let validation = validation::Asked::parse(ctx)?;
-    let keep_images = ctx
-        .field(IMAGES)
+    let keep_images = given(IMAGES)
         .map(|field| images::parse(ctx.database(), field))
         .transpose()?;
     let seconds = ctx.field(EXPIRE).map(clustered::parse_change).transpose()?;
@@ -103,7 +118,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     };
     refuse_for_views(ctx)?;
     let series = banyan_replication::time_series::of(&collection);
-    if series.is_none() && ctx.field("timeseries").is_some() {
+    if series.is_none() && given("timeseries").is_some() {
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,
             "option only supported on a time-series collection: timeseries",
@@ -226,35 +241,65 @@ struct IndexOption<'a> {
     pattern: Option<&'a RawDocument>,
     hidden: Option<bool>,
     expires: Option<i64>,
+    unique: Option<bool>,
+    prepare_unique: Option<bool>,
 }
 
 impl<'a> IndexOption<'a> {
     fn parse(field: Field<'a>) -> Result<IndexOption<'a>, CommandError> {
         let (mut name, mut pattern, mut hidden, mut expires) = (None, None, None, None);
-        let fields = params::fields(PARSER, field.document()?);
-        for field in fields.filter(|field| !field.is_null()) {
+        let (mut unique, mut prepare_unique) = (None, None);
+        for field in params::fields(PARSER, field.document()?) {
             match field.name {
+                "name" | "keyPattern" | "hidden" | EXPIRE | "unique" | "prepareUnique"
+                    if field.is_null() => {}
                 "name" => name = Some(field.str()?),
                 "keyPattern" => pattern = Some(field.document()?),
                 "hidden" => hidden = Some(field.bool()?),
                 EXPIRE => expires = Some(index_expiry::of_change(field)?),
-                "unique" | "prepareUnique" => return Err(unsupported(field.name)),
+                "unique" => unique = Some(field.bool()?),
+                "prepareUnique" => prepare_unique = Some(field.bool()?),
                 other => return Err(params::unknown_field(PARSER, other)),
             }
-        }
-        let refuse = |message: &str| Err(CommandError::new(ErrorCode::InvalidOptions, message));
-        if name.is_some() == pattern.is_some() {
-            return refuse("Must specify either index name or key pattern, and not both");
-        }
-        if hidden.is_none() && expires.is_none() {
-            return refuse("no expireAfterSeconds, hidden, unique, or prepareUnique field");
         }
         Ok(IndexOption {
             name,
             pattern,
             hidden,
             expires,
+            unique,
+            prepare_unique,
         })
+    }
+
+    /// Whether it names an index and something about it.
+    fn check(&self) -> Result<(), CommandError> {
+        let refuse = |message: &str| Err(CommandError::new(ErrorCode::InvalidOptions, message));
+        if self.name.is_some() == self.pattern.is_some() {
+            return refuse("Must specify either index name or key pattern, and not both");
+        }
+        let says_nothing = self.hidden.is_none() && self.expires.is_none();
+        if says_nothing && self.unique.is_none() && self.prepare_unique.is_none() {
+            return refuse("no expireAfterSeconds, hidden, unique, or prepareUnique field");
+        }
+        Ok(())
+    }
+
+    /// An index becomes unique only where it was prepared for that, which is not done here.
+    fn check_unique(&self, index: &Index) -> Result<(), CommandError> {
+        match (self.unique, self.prepare_unique) {
+            (Some(false), _) => Err(CommandError::new(
+                ErrorCode::BadValue,
+                "collMod does not support converting an index to non-unique",
+            )),
+            _ if index.unique || index.is_id() => Ok(()),
+            (_, Some(true)) => Err(unsupported("prepareUnique")),
+            (Some(true), _) => Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                "Cannot make an index unique that was not prepared with 'prepareUnique'",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The specification as it becomes; `reply` tells what was changed.
@@ -287,6 +332,7 @@ impl<'a> IndexOption<'a> {
     }
 
     fn find(&self, collection: &Collection) -> Result<Arc<Index>, CommandError> {
+        self.check()?;
         let pattern = self.pattern.and_then(|key| KeyPattern::parse(key).ok());
         if self
             .name
@@ -297,9 +343,16 @@ impl<'a> IndexOption<'a> {
                 "The 'hidden' option is not supported for a clusteredIndex",
             ));
         }
+        let same_orders = |index: &Index| {
+            let own = index.spec.get_document("key").ok();
+            own.zip(self.pattern).is_some_and(|(own, asked)| {
+                let (own, asked) = (RawBsonRef::Document(own), RawBsonRef::Document(asked));
+                compare(own, asked).is_eq()
+            })
+        };
         let is_asked_for = |index: &&Arc<Index>| match (self.name, &pattern) {
             (Some(name), _) => index.name == name,
-            (None, Some(pattern)) => catalog_ops::same_pattern(pattern, &index.pattern),
+            (None, Some(_)) => same_orders(index),
             (None, None) => false,
         };
         let mut matching = collection.indexes.iter().filter(is_asked_for);
@@ -323,12 +376,13 @@ impl<'a> IndexOption<'a> {
                 format!("cannot find index {asked} for ns {}", collection.namespace),
             ));
         };
-        if index.is_id() && self.hidden == Some(true) {
+        if index.is_id() && self.hidden.is_some() {
             return Err(CommandError::new(
                 ErrorCode::BadValue,
                 "can't hide _id index",
             ));
         }
+        self.check_unique(index)?;
         Ok(index.clone())
     }
 }
@@ -345,7 +399,7 @@ fn refuse_beside_view(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
 fn refuse_for_views(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
     match ["pipeline", "viewOn"]
         .into_iter()
-        .find(|name| ctx.field(name).is_some())
+        .find(|name| ctx.field(name).is_some_and(|field| !field.is_null()))
     {
         None => Ok(()),
         Some(name) => Err(CommandError::new(

@@ -1,12 +1,12 @@
 //! `count`: how many documents match.
 
 use banyan_access::check::Access;
-use banyan_document::field;
+use banyan_document::{Number, field};
 use banyan_execution::{Goal, Request};
 use banyan_query::view::Resolved;
 use banyan_query::view::command::COUNT;
 use banyan_security::Action;
-use banyan_wire::CommandError;
+use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::aggregate;
@@ -15,7 +15,7 @@ use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
-use crate::params;
+use crate::params::{self, Field};
 use crate::reads::{self, owned_view};
 use crate::views;
 
@@ -46,10 +46,11 @@ impl<'a> Parameters<'a> {
                     parameters.hint = Some(field.value)
                         .filter(|hint| !matches!(hint, RawBsonRef::Document(d) if d.is_empty()));
                 }
+                "skip" if field.is_null() => {}
                 "skip" => parameters.skip = field.unsigned()?,
                 // A negative one means the same, as it always has.
                 "limit" => {
-                    let limit = field.i64()?.unsigned_abs();
+                    let limit = whole_limit(field)?.unsigned_abs();
                     parameters.limit = Some(limit).filter(|limit| *limit > 0);
                 }
                 "collation" => parameters.collation = Asked::parse(field)?,
@@ -66,6 +67,17 @@ impl<'a> Parameters<'a> {
         let limit = self.limit.unwrap_or(u64::MAX);
         limit.saturating_add(self.skip)
     }
+}
+
+fn whole_limit(field: Field<'_>) -> Result<i64, CommandError> {
+    let refuse = |code| {
+        let message = "the 'limit' of a count has to be a whole number";
+        CommandError::new(code, message)
+    };
+    let number = Number::from_raw(field.value).ok_or_else(|| refuse(ErrorCode::BadValue))?;
+    number
+        .to_i64_exact()
+        .ok_or_else(|| refuse(ErrorCode::FailedToParse))
 }
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {

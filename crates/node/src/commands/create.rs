@@ -9,10 +9,11 @@ use banyan_replication::write::catalog_ops;
 use banyan_replication::write::validation::{ACTION, LEVEL, VALIDATOR};
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawDocumentBuf, cstr, rawdoc};
+use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::capped;
 use super::clustered::{self, CLUSTERED, EXPIRE, location};
+use super::create_options::Others;
 use super::images::{self, IMAGES};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::time_series;
@@ -42,8 +43,6 @@ pub static SPEC: CommandSpec = CommandSpec::new("create", Run::Future(run))
         "idIndex",
         "collation",
         IMAGES,
-    ])
-    .ignored(&[
         "storageEngine",
         "indexOptionDefaults",
         "encryptedFields",
@@ -58,21 +57,44 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 
 async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
+    if !matches!(ctx.argument(), Some(RawBsonRef::String(_))) {
+        return Err(CommandError::new(
+            ErrorCode::BadValue,
+            "a collection's name has to be a string",
+        ));
+    }
     let namespace = Namespace::new(ctx.database(), ctx.collection()?);
-    let capped = capped::of_create(ctx)?;
+    refuse_reserved(&namespace)?;
+    refuse_temporary(ctx)?;
+    let collation = collation(ctx)?.map(|collator| collator.collation().to_document());
+    let others = Others::parse(ctx, collation.as_deref())?;
+    let done = || {
+        let mut reply = RawDocumentBuf::new();
+        if let Some(note) = others.note {
+            reply.append(cstr!("note"), note);
+        }
+        reply.append(cstr!("ok"), 1.0);
+        reply
+    };
     let clustered = ctx.field(CLUSTERED).map(clustered::parse).transpose()?;
     let clustered = clustered.flatten();
     if clustered.is_some() {
         refuse_beside_clustered(ctx)?;
     }
+    let capped = capped::of_create(ctx)?;
     let seconds = expiration(ctx, clustered.is_some())?;
     if let Some(series) = time_series::create::parse(ctx)? {
-        let collation = collation(ctx)?.map(|collator| collator.collation().to_document());
+        if ctx.field("flags").is_some_and(|field| !field.is_null()) {
+            return Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                "'timeseries' is not allowed with 'flags'",
+            ));
+        }
         return time_series::create::create(ctx, &namespace, &series, collation, seconds).await;
     }
     if let Some(view) = view(ctx)? {
         views::changes::create(ctx, &namespace, view).await?;
-        return Ok(rawdoc! { "ok": 1.0 });
+        return Ok(done());
     }
     if namespace.collection() == PROFILE {
         return create_profile(ctx, &namespace, capped);
@@ -82,15 +104,17 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     if let Some(limits) = capped {
         limits.append(&mut options);
     }
-    if let Some(field) = ctx.field(IMAGES)
+    if let Some(field) = ctx.field(IMAGES).filter(|field| !field.is_null())
         && images::parse(ctx.database(), field)?
     {
         images::append(&mut options);
     }
     validation.append(&mut options);
-    if let Some(collator) = collation(ctx)? {
-        let completed = collator.collation().to_document();
-        options.append(cstr!("collation"), completed);
+    for (name, value) in others.kept.iter().flatten() {
+        options.append(name, value);
+    }
+    if let Some(collation) = collation {
+        options.append(cstr!("collation"), collation);
     }
     if let Some(clustered) = clustered {
         options.append(cstr!("clusteredIndex"), clustered);
@@ -122,7 +146,35 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     validation::check(&namespace, &options)?;
     let change: CatalogChange = catalog_ops::creation(&node.replica, &namespace, options);
     catalog_ops::apply(&node.replica, &[change], term).await?;
-    Ok(rawdoc! { "ok": 1.0 })
+    Ok(done())
+}
+
+/// Names that begin with `system.` are the server's, but for a few.
+pub fn refuse_reserved(namespace: &Namespace) -> Result<(), CommandError> {
+    let Some(rest) = namespace.collection().strip_prefix("system.") else {
+        return Ok(());
+    };
+    let is_everywhere = matches!(rest, "js" | "profile" | "views") || rest.starts_with("buckets.");
+    let is_own = matches!(namespace.database(), "admin" | "config" | "local");
+    match is_everywhere || is_own {
+        true => Ok(()),
+        false => Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("Invalid system namespace: {namespace}"),
+        )),
+    }
+}
+
+/// Temporary collections are the server's own.
+fn refuse_temporary(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+    let Some(field) = ctx.field("temp").filter(|field| !field.is_null()) else {
+        return Ok(());
+    };
+    field.bool()?;
+    Err(CommandError::new(
+        ErrorCode::InvalidOptions,
+        "the 'temp' field is an invalid option",
+    ))
 }
 
 /// Where the profiler is to keep more than it does by itself. It is the member's own.
@@ -155,8 +207,9 @@ fn create_profile(
 /// The view that is to be made, if it is one.
 fn view(ctx: &CommandContext<'_>) -> Result<Option<View>, CommandError> {
     let invalid = |text: &str| CommandError::new(ErrorCode::InvalidOptions, text);
-    let on = ctx.field("viewOn").map(views::changes::on).transpose()?;
-    let stages = ctx.field("pipeline").map(views::changes::stages);
+    let given = |name| ctx.field(name).filter(|field| !field.is_null());
+    let on = given("viewOn").map(views::changes::on).transpose()?;
+    let stages = given("pipeline").map(views::changes::stages);
     let stages = stages.transpose()?;
     let Some(on) = on else {
         return match stages {
@@ -179,7 +232,6 @@ fn refuse_beside_view(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
         let refused = match field.name {
             "idIndex" => "'idIndex' is not allowed with 'viewOn'",
             "timeseries" => "'timeseries' is not allowed with 'viewOn'",
-            "temp" => "the 'temp' field is an invalid option",
             IMAGES if images::parse(ctx.database(), field)? => {
                 return Err(views::changes::unsupported(IMAGES));
             }
@@ -233,6 +285,14 @@ fn refuse_beside_clustered(ctx: &CommandContext<'_>) -> Result<(), CommandError>
             "viewOn" => location(
                 6026500,
                 "The 'clusteredIndex' option is not supported with views",
+            ),
+            "size" => location(
+                6049200,
+                "'size' field for capped collections is not allowed on clustered collections",
+            ),
+            "max" => location(
+                6049204,
+                "'max' field for capped collections is not allowed on clustered collections",
             ),
             "autoIndexId" if !field.bool()? => location(
                 6026501,

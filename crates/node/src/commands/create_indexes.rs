@@ -3,37 +3,32 @@
 use std::sync::Arc;
 
 use banyan_access::check::Access;
-use banyan_document::Collator;
-use banyan_document::key::{KeyPattern, KeyPatternError};
+use banyan_document::compare_documents;
 use banyan_document::time_series::TimeSeries;
-use banyan_query::projection::Projection;
-use banyan_query::{Context, view};
+use banyan_query::view;
 use banyan_replication::write::catalog_ops;
 use banyan_security::Action;
 use banyan_storage::{Collection, IndexBuild, Namespace};
-use banyan_text::{Definition, TextError};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::raw::CString;
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::clustered::{self, CLUSTERED_OPTION, EXPIRE};
+use super::create;
 use super::geo_indexes;
 use super::index_expiry;
+use super::index_specification as specification;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::time_series;
-use crate::collation;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::index_builds::{self, Begun, quorum};
 use crate::index_changes;
-use crate::params::{self, Field};
 
 pub static SPEC: CommandSpec = CommandSpec::new("createIndexes", Run::Future(run))
     .access(Access::Collection(Action::CreateIndex))
     .aliases(&["createindexes"])
     .writes()
-    .fields(&["indexes", "commitQuorum"])
-    .ignored(&["ignoreUnknownIndexOptions", "v"]);
+    .fields(&["indexes", "commitQuorum", "ignoreUnknownIndexOptions", "v"]);
 
 const INDEXES_MAX: usize = 64;
 
@@ -52,13 +47,14 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
     }
     let measured = time_series::named(ctx, namespace.collection());
     let asked = asked(ctx, measured.as_ref().map(|(_, series)| series))?;
-    let quorum = ctx.field("commitQuorum");
+    let quorum = ctx.field("commitQuorum").filter(|field| !field.is_null());
     let quorum = quorum.map(|field| quorum::parse(node, field)).transpose()?;
     let (namespace, created) = match measured {
         Some((buckets, _)) => (buckets.namespace.clone(), false),
         None => {
             if node.replica.store.catalog().find(&namespace).is_none() {
                 refuse_clustered(&asked)?;
+                create::refuse_reserved(&namespace)?;
             }
             let context = ctx.write_context();
             let created = catalog_ops::create_if_missing(&context, &namespace, None).await?;
@@ -108,11 +104,18 @@ async fn begin(
         .filter(named)
         .map(|build| Begun::joined(&collection, build))
         .collect();
+    let count = asked.len();
     let fresh = fresh(ctx, &collection, asked)?;
+    let outcome = Outcome {
+        asked: count,
+        fresh: fresh.len(),
+        created,
+        quorum: quorum::told(node, quorum.as_deref()),
+    };
     if !fresh.is_empty() {
         builds.extend(index_builds::start(node, &collection, &fresh, quorum, term).await?);
     }
-    Ok((builds, reply(&collection, fresh.len(), created)))
+    Ok((builds, outcome.reply(&collection)))
 }
 
 /// The list as the command would leave it, and what it would answer.
@@ -120,8 +123,16 @@ pub fn plan(
     ctx: &CommandContext<'_>,
     collection: &Arc<Collection>,
 ) -> Result<(Vec<RawDocumentBuf>, RawDocumentBuf), CommandError> {
-    let fresh = fresh(ctx, collection, asked(ctx, None)?)?;
-    let reply = reply(collection, fresh.len(), false);
+    let asked = asked(ctx, None)?;
+    let count = asked.len();
+    let fresh = fresh(ctx, collection, asked)?;
+    let outcome = Outcome {
+        asked: count,
+        fresh: fresh.len(),
+        created: false,
+        quorum: None,
+    };
+    let reply = outcome.reply(collection);
     let mut list = index_changes::list(collection);
     list.extend(fresh);
     Ok((list, reply))
@@ -132,7 +143,25 @@ fn asked(
     ctx: &CommandContext<'_>,
     series: Option<&TimeSeries>,
 ) -> Result<Vec<RawDocumentBuf>, CommandError> {
-    let asked = params::documents(ctx.required("indexes")?)?;
+    let ignores_unknown = ctx.field("ignoreUnknownIndexOptions");
+    let ignores_unknown = ignores_unknown
+        .map(|field| field.bool())
+        .transpose()?
+        .unwrap_or(false);
+    if let Some(format) = ctx.field("v").filter(|field| !field.is_null()) {
+        format.i64()?;
+    }
+    let asked = ctx.required("indexes")?;
+    let asked: Vec<_> = asked
+        .array()?
+        .into_iter()
+        .flatten()
+        .filter(|item| *item != RawBsonRef::Null)
+        .map(|item| match item {
+            RawBsonRef::Document(spec) => Ok(spec),
+            _ => Err(ctx.required("indexes")?.wrong_type("type 'object'")),
+        })
+        .collect::<Result<_, CommandError>>()?;
     if asked.is_empty() {
         return Err(CommandError::new(
             ErrorCode::BadValue,
@@ -146,9 +175,11 @@ fn asked(
                 .map(|series| time_series::indexes::to_buckets(spec, series))
                 .transpose()?;
             let spec = on_buckets.as_deref().unwrap_or(spec);
-            normalize(spec).map_err(|error| match index_expiry::names_specification(&error) {
-                true => error,
-                false => in_specification(spec, error),
+            specification::normalize(spec, ignores_unknown).map_err(|error| {
+                match index_expiry::names_specification(&error) {
+                    true => error,
+                    false => in_specification(spec, error),
+                }
             })
         })
         .collect()
@@ -168,8 +199,19 @@ fn fresh(
             continue;
         }
         let spec = in_collection(collection, spec)?;
-        if is_known(collection, &fresh, &spec)? {
+        let existing = collection.indexes.iter();
+        let existing = existing.chain(collection.building_indexes());
+        if is_known(existing.map(|index| &index.spec), &spec)? {
             continue;
+        }
+        if is_known(fresh.iter(), &spec)? {
+            return Err(CommandError::new(
+                ErrorCode::IndexAlreadyExists,
+                format!(
+                    "Identical index already exists: {}",
+                    spec.get_str("name").unwrap_or_default()
+                ),
+            ));
         }
         check_text(collection, &fresh, &spec)?;
         if collection.is_capped && spec.get(EXPIRE).is_ok_and(|seconds| seconds.is_some()) {
@@ -209,20 +251,38 @@ fn refuse_clustered(asked: &[RawDocumentBuf]) -> Result<(), CommandError> {
     }
 }
 
-fn reply(collection: &Collection, fresh: usize, created: bool) -> RawDocumentBuf {
-    let before = collection.indexes.len() + collection.building_indexes().count();
-    let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
-    let mut reply = rawdoc! {
-        "numIndexesBefore": count(before),
-        "numIndexesAfter": count(before + fresh),
-    };
-    if fresh == 0 {
-        reply.append(cstr!("note"), "all indexes already exist");
-    } else {
-        reply.append(cstr!("createdCollectionAutomatically"), created);
+/// What a command has come to.
+struct Outcome {
+    asked: usize,
+    /// Of those, the ones that were not there.
+    fresh: usize,
+    created: bool,
+    /// Who is waited for, on a set.
+    quorum: Option<RawBson>,
+}
+
+impl Outcome {
+    fn reply(self, collection: &Collection) -> RawDocumentBuf {
+        let before = collection.indexes.len() + collection.building_indexes().count();
+        let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+        let mut reply = rawdoc! {
+            "numIndexesBefore": count(before),
+            "numIndexesAfter": count(before + self.fresh),
+        };
+        if self.fresh > 0 || self.created {
+            reply.append(cstr!("createdCollectionAutomatically"), self.created);
+            if let Some(quorum) = self.quorum {
+                reply.append(cstr!("commitQuorum"), quorum);
+            }
+        }
+        if self.fresh == 0 {
+            reply.append(cstr!("note"), "all indexes already exist");
+        } else if self.fresh < self.asked {
+            reply.append(cstr!("note"), "index already exists");
+        }
+        reply.append(cstr!("ok"), 1.0);
+        reply
     }
-    reply.append(cstr!("ok"), 1.0);
-    reply
 }
 
 fn in_specification(spec: &RawDocument, mut error: CommandError) -> CommandError {
@@ -232,217 +292,6 @@ fn in_specification(spec: &RawDocument, mut error: CommandError) -> CommandError
         error.message
     );
     error
-}
-
-/// A specification as it is kept: `v`, `key`, `name`, then the options.
-fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
-    let (mut key, mut name, mut collation, mut version) = (None, None, None, None);
-    let (mut expires, mut background) = (None, None);
-    let mut options = RawDocumentBuf::new();
-    // Those of text indexes, which say nothing of any other.
-    let mut text_options = RawDocumentBuf::new();
-    // The square of an index over points, shown behind the others.
-    let mut plane_options = RawDocumentBuf::new();
-    for (option, value) in spec.iter().flatten() {
-        let field = Field {
-            command: "createIndexes.indexes",
-            name: option.as_str(),
-            value,
-        };
-        match option.as_str() {
-            "key" => key = Some(field.document()?),
-            "name" => name = Some(field.str()?.to_owned()),
-            "unique" | "hidden" => {
-                if flag(field)? {
-                    options.append(option, true);
-                }
-            }
-            "sparse" => options.append(option, flag(field)?),
-            // Says nothing of how an index is built; those who compare indexes look at it.
-            "background" => background = Some(flag(field)?),
-            "partialFilterExpression" => {
-                let filter = field.document()?;
-                if !errors::parse_filter(filter)?.suits_an_index() {
-                    return Err(CommandError::new(
-                        ErrorCode::CannotCreateIndex,
-                        format!(
-                            "Expression not supported in partial index: {}",
-                            errors::shown(value)
-                        ),
-                    ));
-                }
-                options.append(option, value);
-            }
-            EXPIRE => expires = Some(index_expiry::of_new(field, spec)?),
-            "collation" => collation = Some(completed_collation(field)?),
-            "wildcardProjection" => {
-                check_wildcard_projection(field)?;
-                options.append(option, value);
-            }
-            "2dsphereIndexVersion" => version = Some(field.i64()?),
-            // What else they may be, the completed specification says.
-            "weights" if matches!(value, RawBsonRef::String(_)) => {}
-            "weights" => {
-                field.document()?;
-            }
-            "default_language" | "language_override" => {
-                text_options.append(option, field.str()?);
-            }
-            "textIndexVersion" if params::number(value).is_none() => {
-                return Err(CommandError::new(
-                    ErrorCode::TypeMismatch,
-                    format!(
-                        "The field 'textIndexVersion' must be a number, but got {}",
-                        banyan_document::kind::name(&value)
-                    ),
-                ));
-            }
-            "textIndexVersion" => text_options.append(option, value),
-            "bits" | "min" | "max" => {
-                plane_options.append(option, geo_indexes::plane_option(field)?)
-            }
-            CLUSTERED_OPTION => match field.bool()? {
-                true => options.append(option, true),
-                false => {
-                    return Err(clustered::location(
-                        6492800,
-                        "Value 'false' for field 'clustered' is invalid",
-                    ));
-                }
-            },
-            "v" | "ns" | "dropDups" | "safe" | "storageEngine" | "prepareUnique" => {}
-            other => {
-                return Err(CommandError::new(
-                    ErrorCode::InvalidIndexSpecificationOption,
-                    format!(
-                        "The field '{other}' is not valid for an index specification. \
-                         Specification: {}",
-                        errors::shown(RawBsonRef::Document(spec))
-                    ),
-                ));
-            }
-        }
-    }
-    let key = key.ok_or_else(|| {
-        CommandError::new(
-            ErrorCode::FailedToParse,
-            "The 'key' field is a required property of an index specification",
-        )
-    })?;
-    let text = text_definition(spec, key)?;
-    if text.is_none() && matches!(spec.get("weights"), Ok(Some(_))) {
-        return Err(CommandError::new(
-            ErrorCode::CannotCreateIndex,
-            format!(
-                "Invalid index specification {}; the field 'weights' can only be specified with \
-                 text indexes",
-                errors::shown(RawBsonRef::Document(spec))
-            ),
-        ));
-    }
-    let given = key;
-    let key = text.as_ref().map_or(key, |text| &*text.key);
-    let pattern = check_pattern(key)?;
-    check_wildcard_options(key, &pattern, &options)?;
-    if let Some(seconds) = expires {
-        index_expiry::check_key(key, &pattern, spec)?;
-        options.append(cstr!("expireAfterSeconds"), seconds);
-    }
-    if pattern.has_geo_field() && !pattern.has_plane_field() {
-        options.append(
-            cstr!("2dsphereIndexVersion"),
-            geo_indexes::sphere_version(version)?,
-        );
-    }
-    for option in ["bits", "min", "max"] {
-        if let Ok(Some(value)) = plane_options.get(option) {
-            append(&mut options, option, value);
-        }
-    }
-    if pattern.has_plane_field() {
-        geo_indexes::check_grid(&options)?;
-    }
-    let mut fields = key.iter().flatten();
-    let is_id = match (fields.next(), fields.next()) {
-        (Some((name, RawBsonRef::String(_))), None) if name.as_str() == "_id" => false,
-        (Some((name, order)), None) if name.as_str() == "_id" => {
-            if params::number(order) != Some(1) {
-                return Err(CommandError::new(
-                    ErrorCode::BadValue,
-                    format!(
-                        "The field 'key' for an _id index must be {{_id: 1}}, but got {}",
-                        errors::shown(RawBsonRef::Document(key))
-                    ),
-                ));
-            }
-            true
-        }
-        _ => false,
-    };
-    let name = match name {
-        _ if is_id => catalog_ops::ID_INDEX.to_owned(),
-        Some(name) if name.is_empty() || name == "*" => {
-            return Err(CommandError::new(
-                ErrorCode::BadValue,
-                format!("The index name '{name}' is not valid."),
-            ));
-        }
-        Some(name) => name,
-        None => catalog_ops::index_name(given),
-    };
-    let mut normalized = rawdoc! { "v": 2, "key": key.to_owned(), "name": name };
-    if let Some(background) = background.filter(|_| !is_id) {
-        normalized.append(cstr!("background"), background);
-    }
-    for (option, value) in options.iter().flatten() {
-        normalized.append(option, value);
-    }
-    match &text {
-        Some(text) => text.append_options(&mut normalized),
-        None => {
-            for (option, value) in text_options.iter().flatten() {
-                normalized.append(option, value);
-            }
-        }
-    }
-    if let Some(collation) = collation {
-        if matches!(spec.get("v"), Ok(Some(v)) if params::number(v) == Some(1)) {
-            return Err(CommandError::new(
-                ErrorCode::CannotCreateIndex,
-                "cannot create an index with the 'collation' option and v=1",
-            ));
-        }
-        normalized.append(cstr!("collation"), collation);
-    }
-    Ok(normalized)
-}
-
-fn flag(field: Field<'_>) -> Result<bool, CommandError> {
-    field.bool().map_err(|_| {
-        CommandError::new(
-            ErrorCode::TypeMismatch,
-            format!(
-                "The field '{0} has value {0}: {1}, which is not convertible to bool",
-                field.name,
-                errors::shown(field.value)
-            ),
-        )
-    })
-}
-
-/// What is kept of a text index. `None`: it is none.
-fn text_definition(
-    spec: &RawDocument,
-    key: &RawDocument,
-) -> Result<Option<Definition>, CommandError> {
-    let is_text = |value| matches!(value, RawBsonRef::String(banyan_text::PLUGIN));
-    if !key.iter().flatten().any(|(_, value)| is_text(value)) {
-        return Ok(None);
-    }
-    let completed = banyan_text::complete(spec);
-    let refused =
-        |error: TextError| CommandError::new(ErrorCode::from_code(error.code()), error.to_string());
-    completed.map(Some).map_err(refused)
 }
 
 /// Whether a specification, as it is kept, is that of a text index.
@@ -479,107 +328,6 @@ fn check_text(
     }
 }
 
-/// What an index over all fields may not be, and who may have a projection.
-fn check_wildcard_options(
-    key: &RawDocument,
-    pattern: &KeyPattern,
-    options: &RawDocument,
-) -> Result<(), CommandError> {
-    let has = |name: &str| options.get(name).is_ok_and(|option| option.is_some());
-    if !pattern.is_wildcard() {
-        return match has("wildcardProjection") {
-            true => Err(CommandError::new(
-                ErrorCode::BadValue,
-                "The field 'wildcardProjection' is only allowed in an 'wildcard' index",
-            )),
-            false => Ok(()),
-        };
-    }
-    for option in ["unique", "sparse"] {
-        if options.get_bool(option).unwrap_or(false) {
-            return Err(CommandError::new(
-                ErrorCode::CannotCreateIndex,
-                format!("Index type 'wildcard' does not support the {option} option"),
-            ));
-        }
-    }
-    if has("wildcardProjection") && key.get("$**").is_ok_and(|field| field.is_none()) {
-        return Err(CommandError::new(
-            ErrorCode::FailedToParse,
-            "The field 'wildcardProjection' is only allowed when 'key' is {\"$**\": ±1}",
-        ));
-    }
-    Ok(())
-}
-
-/// A projection that chooses fields and computes none.
-fn check_wildcard_projection(field: Field<'_>) -> Result<(), CommandError> {
-    let projection = field.document()?;
-    if projection.is_empty() {
-        return Err(CommandError::new(
-            ErrorCode::FailedToParse,
-            "The 'wildcardProjection' field can't be an empty object",
-        ));
-    }
-    refuse_computed(projection)?;
-    let parsed = Projection::parse(projection, &Context::default());
-    parsed.map(drop).map_err(|error| {
-        let mut error = errors::query(error);
-        error.message = format!(
-            "Failed to parse: wildcardProjection :: caused by :: {}",
-            error.message
-        );
-        error
-    })
-}
-
-fn refuse_computed(projection: &RawDocument) -> Result<(), CommandError> {
-    let refuse = |code, message: &str| {
-        let message = format!("Failed to parse: wildcardProjection :: caused by :: {message}");
-        Err(CommandError::new(ErrorCode::Location(code), message))
-    };
-    for (name, value) in projection.iter().flatten() {
-        let first = match value {
-            RawBsonRef::Document(inner) => {
-                let operator = inner.iter().flatten().next();
-                operator.is_some_and(|(name, _)| name.as_str().starts_with('$'))
-            }
-            value => params::number(value).is_none() && !matches!(value, RawBsonRef::Boolean(_)),
-        };
-        if first {
-            let message = "Bad projection specification, cannot use computed fields when parsing a \
-                           spec in kBanComputedFields mode";
-            return refuse(51271, message);
-        }
-        if name.as_str().split('.').any(|part| part.starts_with('$')) {
-            let message = "FieldPath field names may not start with '$'. Consider using $getField \
-                           or $setField.";
-            return refuse(16410, message);
-        }
-        if let RawBsonRef::Document(inner) = value {
-            refuse_computed(inner)?;
-        }
-    }
-    Ok(())
-}
-
-/// `{locale: "simple"}`, or another collation with all its fields.
-fn completed_collation(field: Field<'_>) -> Result<RawDocumentBuf, CommandError> {
-    let given = field.document()?;
-    if given.is_empty() {
-        return Err(CommandError::new(
-            ErrorCode::BadValue,
-            "The field 'collation' cannot be an empty object.",
-        ));
-    }
-    let collator = Collator::parse(given).map_err(collation::error)?;
-    Ok(collator.map_or_else(simple, |collator| collator.collation().to_document()))
-}
-
-fn simple() -> RawDocumentBuf {
-    rawdoc! { "locale": "simple" }
-}
-
 /// The specification in its collection: an index that names no collation has the collection's, and
 /// of the simple one nothing is kept.
 fn in_collection(
@@ -589,7 +337,7 @@ fn in_collection(
     let default = collection.collator.as_ref();
     let default = default.map(|collator| collator.collation().to_document());
     let wanted = match spec.get_document("collation") {
-        Ok(named) => Some(named.to_owned()).filter(|named| *named != simple()),
+        Ok(named) => Some(named.to_owned()).filter(|named| *named != specification::simple()),
         Err(_) => default.clone(),
     };
     let is_id = spec
@@ -597,7 +345,9 @@ fn in_collection(
         .is_ok_and(|name| name == catalog_ops::ID_INDEX);
     if is_id && wanted != default {
         let shown = |collation: Option<RawDocumentBuf>| {
-            errors::shown(RawBsonRef::Document(&collation.unwrap_or_else(simple)))
+            errors::shown(RawBsonRef::Document(
+                &collation.unwrap_or_else(specification::simple),
+            ))
         };
         return Err(CommandError::new(
             ErrorCode::BadValue,
@@ -621,35 +371,6 @@ fn in_collection(
     Ok(kept)
 }
 
-fn append(document: &mut RawDocumentBuf, name: &str, value: RawBsonRef<'_>) {
-    if let Ok(name) = CString::try_from(name) {
-        document.append(name, value);
-    }
-}
-
-fn check_pattern(key: &RawDocument) -> Result<KeyPattern, CommandError> {
-    let refuse = |message: String| Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
-    for (_, value) in key.iter().flatten() {
-        match value {
-            RawBsonRef::String("hashed" | "2dsphere" | "2d" | banyan_text::PLUGIN) => {}
-            RawBsonRef::String("geoHaystack") => {
-                let message = "GeoHaystack indexes cannot be created in version 5.0 and above";
-                return refuse(message.to_owned());
-            }
-            RawBsonRef::String(kind) => return refuse(format!("Unknown index plugin '{kind}'")),
-            _ => {}
-        }
-    }
-    KeyPattern::parse(key).map_err(|error: KeyPatternError| {
-        let code = match error {
-            KeyPatternError::ManyPlanes => ErrorCode::Location(16800),
-            KeyPatternError::PlaneNotFirst => ErrorCode::Location(16801),
-            _ => ErrorCode::CannotCreateIndex,
-        };
-        CommandError::new(code, error.to_string())
-    })
-}
-
 fn equivalent(name: &str, spec: &RawDocument, known: &RawDocument) -> CommandError {
     CommandError::new(
         ErrorCode::IndexOptionsConflict,
@@ -663,27 +384,22 @@ fn equivalent(name: &str, spec: &RawDocument, known: &RawDocument) -> CommandErr
 }
 
 /// Whether the same index is there already; another one of its name or pattern is an error.
-fn is_known(
-    collection: &Arc<Collection>,
-    fresh: &[RawDocumentBuf],
+fn is_known<'a>(
+    existing: impl Iterator<Item = &'a RawDocumentBuf>,
     spec: &RawDocument,
 ) -> Result<bool, CommandError> {
     let name = spec.get_str("name").unwrap_or("");
-    let pattern = check_pattern(
-        spec.get_document("key")
-            .map_err(|error| CommandError::new(ErrorCode::InternalError, error.to_string()))?,
-    )?;
-    let existing = collection.indexes.iter();
-    let existing = existing.chain(collection.building_indexes());
-    let existing = existing.map(|index| &index.spec);
-    for known in existing.chain(fresh) {
+    let key = spec.get_document("key");
+    let key =
+        key.map_err(|error| CommandError::new(ErrorCode::InternalError, error.to_string()))?;
+    let pattern = specification::check_pattern(key)?;
+    for known in existing {
         let known_key = known.get_document("key").ok();
-        let known_pattern = known_key.and_then(|key| KeyPattern::parse(key).ok());
+        let same_key = known_key.is_some_and(|known| compare_documents(known, key).is_eq());
         let same =
             |option: &&str| known.get(option).ok().flatten() == spec.get(option).ok().flatten();
         // Indexes of one pattern with different collations are different indexes.
-        let same_pattern = known_pattern.is_some_and(|p| catalog_ops::same_pattern(&p, &pattern))
-            && same(&"collation");
+        let same_pattern = same_key && same(&"collation");
         let same_name = known.get_str("name").is_ok_and(|known| known == name);
         let is_set = |spec: &RawDocument, flag| spec.get_bool(flag).unwrap_or(false);
         let same_flag = |flag| is_set(known, flag) == is_set(spec, flag);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use banyan_access::check::Access;
+use banyan_document::Number;
 use banyan_document::time_series::TimeSeries;
 use banyan_query::Context;
 use banyan_query::filter::Filter;
@@ -28,7 +29,11 @@ pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
     .writes()
     .in_transaction()
     .fields(&["deletes", "ordered", "let"])
-    .ignored(&["runtimeConstants", "encryptionInformation"])
+    .ignored(&[
+        "bypassDocumentValidation",
+        "runtimeConstants",
+        "encryptionInformation",
+    ])
     .computes();
 
 /// What errors call a statement.
@@ -48,20 +53,25 @@ impl<'a> Statement<'a> {
         for field in params::fields(PARSER, document) {
             match field.name {
                 "q" => filter = Some(field.document()?),
-                "limit" => limit = Some(field.i64()?),
-                "hint" => hint = Some(field.value),
+                "limit" => limit = Some(field.value),
+                "hint" => hint = write_report::hint(field)?,
                 "collation" => collation = field.document_or_null()?,
                 "sampleId" => {}
                 name => return Err(params::unknown_field(PARSER, name)),
             }
         }
         let limit = limit.ok_or_else(|| params::missing_field(PARSER, "limit"))?;
-        if !(0..=1).contains(&limit) {
+        // What is no number is none.
+        let number = Number::from_raw(limit).unwrap_or(Number::Int32(0));
+        let Some(limit @ (0 | 1)) = number.to_i64_exact() else {
             return Err(CommandError::new(
                 ErrorCode::FailedToParse,
-                format!("The limit field in delete objects must be 0 or 1. Got {limit}"),
+                format!(
+                    "The limit field in delete objects must be 0 or 1. Got {}",
+                    errors::shown(limit)
+                ),
             ));
-        }
+        };
         Ok(Statement {
             filter: filter.ok_or_else(|| params::missing_field(PARSER, "q"))?,
             hint,
@@ -97,10 +107,18 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
         .iter()
         .map(|d| Statement::parse(d))
         .collect::<Result<Vec<_>, _>>()?;
-    let variables = ctx.field("let").map(|field| field.document()).transpose()?;
+    let variables = ctx.field("let").map(|field| field.document_or_null());
+    let variables = variables.transpose()?.flatten();
     // Once for all statements: it looks through the whole request.
-    let context = query_context(ctx, collection, variables, of_collection(ctx, collection))?;
+    let context = query_context(ctx, collection, variables, of_collection(ctx, collection));
     let mut report = WriteReport::new(ordered(ctx)?);
+    let context = match context {
+        Ok(context) => context,
+        Err(error) => {
+            report.refuse_all(statements.len(), &error);
+            return Ok(report.reply(|_| {}));
+        }
+    };
     let opened = Staging::open(ctx.write_context(), collection, false).await;
     let mut staging = match opened {
         Ok(staging) => staging,

@@ -9,6 +9,7 @@ use banyan_document::{Collator, field, items, key};
 use banyan_execution::operators::Member;
 use banyan_execution::parallel::Sink;
 use banyan_execution::{Distinct, DistinctOf, Executor, Request};
+use banyan_query::expression::FieldPath;
 use banyan_query::view::Resolved;
 use banyan_query::view::command::DISTINCT;
 use banyan_query::{ErrorKind, QueryError};
@@ -59,6 +60,7 @@ impl<'a> Parameters<'a> {
         }
         check_collection_name(database, parameters.collection)?;
         parameters.key = key.ok_or_else(|| params::missing_field("distinct", "key"))?;
+        FieldPath::parse(parameters.key).map_err(errors::query)?;
         Ok(parameters)
     }
 }

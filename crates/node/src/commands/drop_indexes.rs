@@ -8,7 +8,7 @@ use banyan_replication::write::catalog_ops;
 use banyan_security::Action;
 use banyan_storage::{CatalogChange, Collection, Index, IndexBuild, IndexId, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawArray, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::clustered;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
@@ -32,6 +32,12 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let node = ctx.node;
         let namespace = Namespace::new(ctx.database(), ctx.collection()?);
         let field = ctx.required("index")?;
+        if !matches!(
+            field.value,
+            RawBsonRef::String(_) | RawBsonRef::Document(_) | RawBsonRef::Array(_)
+        ) {
+            return Err(field.wrong_type("types '[array, object, string]'"));
+        }
         let measured = time_series::named(ctx, namespace.collection());
         let key = match (&measured, field.value) {
             (Some((_, series)), RawBsonRef::Document(key)) => {
@@ -100,7 +106,12 @@ fn reply(collection: &Collection, field: Field<'_>, ruled: bool) -> RawDocumentB
     let before = collection.indexes.len() + collection.building_indexes().count();
     let before = i32::try_from(before).unwrap_or(i32::MAX);
     let mut reply = rawdoc! { "nIndexesWas": before };
-    if matches!(field.value, RawBsonRef::String("*")) {
+    let is_all = match field.value {
+        RawBsonRef::String(name) => name == "*",
+        RawBsonRef::Array(names) => is_all(names),
+        _ => false,
+    };
+    if is_all {
         let told = match ruled {
             true => "non-_id indexes and non-shard key indexes dropped for collection",
             false => "non-_id indexes dropped for collection",
@@ -188,17 +199,36 @@ fn named(collection: &Collection, field: Field<'_>) -> Result<Chosen, CommandErr
             refuse_id(&index)?;
             vec![index]
         }
-        RawBsonRef::Array(names) => names
-            .into_iter()
-            .flatten()
-            .map(|name| match name {
-                RawBsonRef::String(name) => by_name(collection, name),
-                _ => Err(field.wrong_type("an array of strings")),
-            })
-            .collect::<Result<_, _>>()?,
+        RawBsonRef::Array(names) if is_all(names) => {
+            let value = RawBsonRef::String("*");
+            return self::named(collection, Field { value, ..field });
+        }
+        RawBsonRef::Array(names) => {
+            let mut found: Vec<Arc<Index>> = Vec::new();
+            for name in names.into_iter().flatten() {
+                let RawBsonRef::String(name) = name else {
+                    return Err(field.wrong_type("an array of strings"));
+                };
+                // By then it would be gone.
+                if found.iter().any(|index| index.name == name) {
+                    return Err(CommandError::new(
+                        ErrorCode::IndexNotFound,
+                        format!("index not found with name [{name}]"),
+                    ));
+                }
+                found.push(by_name(collection, name)?);
+            }
+            found
+        }
         _ => return Err(field.wrong_type("types '[array, object, string]'")),
     };
     split(collection, &found)
+}
+
+/// Whether a list names all indexes.
+fn is_all(names: &RawArray) -> bool {
+    let mut names = names.into_iter().flatten();
+    names.next() == Some(RawBsonRef::String("*")) && names.next().is_none()
 }
 
 /// The order in which the records lie stays.

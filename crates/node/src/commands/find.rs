@@ -98,11 +98,8 @@ impl<'a> Parameters<'a> {
     pub fn parse(database: &str, body: &'a RawDocument) -> Result<Parameters<'a>, CommandError> {
         let mut parameters = Parameters::default();
         let document = |field: Field<'a>| {
-            Ok::<_, CommandError>(
-                field
-                    .document_or_null()?
-                    .filter(|document| !document.is_empty()),
-            )
+            let document = field.document()?;
+            Ok::<_, CommandError>(Some(document).filter(|document| !document.is_empty()))
         };
         for (position, field) in params::fields(SPEC.parsed_as, body).enumerate() {
             if position == 0 {
@@ -117,16 +114,20 @@ impl<'a> Parameters<'a> {
                     parameters.hint = Some(field.value)
                         .filter(|hint| !matches!(hint, RawBsonRef::Document(d) if d.is_empty()));
                 }
+                "skip" | "limit" | "batchSize" | "let" if field.is_null() => {}
                 "skip" => parameters.skip = field.unsigned()?,
                 "limit" => parameters.limit = Some(field.unsigned()?).filter(|limit| *limit > 0),
                 "batchSize" => parameters.batch.size = Some(field.unsigned()?),
-                "singleBatch" => parameters.batch.single = field.bool()?,
+                "singleBatch" => parameters.batch.single = field.strict_bool()?,
                 "min" => parameters.min = document(field)?,
                 "max" => parameters.max = document(field)?,
-                "showRecordId" => parameters.show_record_id = field.bool()?,
-                "tailable" => parameters.tailable = field.bool()?,
-                "awaitData" => parameters.await_data = field.bool()?,
-                "noCursorTimeout" => parameters.no_timeout = field.bool()?,
+                "showRecordId" => parameters.show_record_id = field.strict_bool()?,
+                "tailable" => parameters.tailable = field.strict_bool()?,
+                "awaitData" => parameters.await_data = field.strict_bool()?,
+                "noCursorTimeout" => parameters.no_timeout = field.strict_bool()?,
+                "allowPartialResults" | "oplogReplay" | "readOnce" => {
+                    field.strict_bool()?;
+                }
                 "let" => parameters.variables = document(field)?,
                 "allowDiskUse" => parameters.allow_disk_use = Some(field.strict_bool()?),
                 "collation" => {

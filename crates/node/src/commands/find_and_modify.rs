@@ -19,6 +19,7 @@ use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::validation::{self, BYPASS};
+use super::write_report;
 use crate::collation::Asked;
 use crate::context::CommandContext;
 use crate::errors;
@@ -90,8 +91,8 @@ impl<'a> Parameters<'a> {
                 }
                 "upsert" => parameters.upsert = field.bool()?,
                 "arrayFilters" => parameters.array_filters = Some(params::documents(field)?),
-                "hint" => parameters.hint = Some(field.value),
-                "let" => parameters.variables = Some(field.document()?),
+                "hint" => parameters.hint = write_report::hint(field)?,
+                "let" => parameters.variables = field.document_or_null()?,
                 "collation" => parameters.collation = Asked::parse(field)?,
                 _ => {}
             }

@@ -11,16 +11,7 @@ use crate::params::Field;
 
 /// A number, of which `bits` drops what is behind the point.
 pub fn plane_option(field: Field<'_>) -> Result<RawBson, CommandError> {
-    let Some(number) = Number::from_raw(field.value) else {
-        return Err(CommandError::new(
-            ErrorCode::TypeMismatch,
-            format!(
-                "The field '{}' must be a number, but got {}",
-                field.name,
-                banyan_document::kind::name(&field.value)
-            ),
-        ));
-    };
+    let number = number(field)?;
     Ok(match field.name {
         "bits" => {
             let bits = number.to_i64_saturating();
@@ -30,7 +21,26 @@ pub fn plane_option(field: Field<'_>) -> Result<RawBson, CommandError> {
                 i32::MAX
             }))
         }
+        _ if number.is_nan() => RawBson::Double(0.0),
         _ => RawBson::Double(number.to_f64()),
+    })
+}
+
+/// A number without what is behind the point.
+pub fn whole(field: Field<'_>) -> Result<i64, CommandError> {
+    number(field).map(Number::to_i64_saturating)
+}
+
+fn number(field: Field<'_>) -> Result<Number, CommandError> {
+    Number::from_raw(field.value).ok_or_else(|| {
+        CommandError::new(
+            ErrorCode::TypeMismatch,
+            format!(
+                "The field '{}' must be a number, but got {}",
+                field.name,
+                banyan_document::kind::name(&field.value)
+            ),
+        )
     })
 }
 

@@ -44,7 +44,8 @@ fn list(ctx: &CommandContext<'_>) -> CommandResult {
     let filter = first::list_filter(ctx)?;
     let name_only = ctx
         .field("nameOnly")
-        .map(|field| field.bool())
+        .filter(|field| !field.is_null())
+        .map(|field| field.strict_bool())
         .transpose()?
         .unwrap_or(false);
     let only_reached = only_reached(ctx);

@@ -2,18 +2,20 @@
 
 use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
+use banyan_document::time_series::visible_name;
 use banyan_query::view;
 use banyan_replication::time_series;
 use banyan_replication::write::catalog_ops;
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::rawdoc;
+use bson::{RawBsonRef, rawdoc};
 
+use super::create;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::access::stored;
-use crate::context::{CommandContext, check_collection_name};
+use crate::context::{CommandContext, check_collection_name, check_database_name};
 use crate::index_builds;
-use crate::params::Field;
+use crate::params::{self, Field};
 use crate::profiler::PROFILE;
 use crate::views;
 use crate::virtual_collections::local;
@@ -29,6 +31,12 @@ pub static SPEC: CommandSpec = CommandSpec::new("renameCollection", Run::Future(
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let node = ctx.node;
+        let drop_target = match ctx.field("dropTarget").map(|field| (field.value, field)) {
+            None => false,
+            // A target by its UUID, as members of a set name it.
+            Some((RawBsonRef::Boolean(drop), _)) => drop,
+            Some((_, field)) => return Err(field.wrong_type("types '[bool, binData]'")),
+        };
         let from = namespace(match ctx.argument() {
             Some(value) => Field {
                 command: ctx.spec.name,
@@ -37,11 +45,11 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             },
             None => return Err(CommandError::new(ErrorCode::FailedToParse, "empty command")),
         })?;
-        let to = namespace(ctx.required("to")?)?;
-        let drop_target = match ctx.field("dropTarget") {
-            Some(field) => field.bool()?,
-            None => false,
-        };
+        let to = ctx.required("to")?;
+        if to.is_null() {
+            return Err(params::missing_field(ctx.spec.name, "to"));
+        }
+        let to = namespace(to)?;
         if from == to {
             return Err(CommandError::new(
                 ErrorCode::IllegalOperation,
@@ -61,6 +69,15 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             return Err(CommandError::new(
                 ErrorCode::IllegalOperation,
                 format!("can't rename system collection {protected}"),
+            ));
+        }
+        let is_own = |one: &Namespace| {
+            create::refuse_reserved(one).is_err() || visible_name(one.collection()).is_some()
+        };
+        if let Some(own) = [&from, &to].into_iter().find(|one| is_own(one)) {
+            return Err(CommandError::new(
+                ErrorCode::IllegalOperation,
+                format!("can't rename system collection {own}"),
             ));
         }
         let catalog = node.replica.store.catalog();
@@ -132,6 +149,12 @@ fn namespace(field: Field<'_>) -> Result<Namespace, CommandError> {
             format!("Invalid namespace: {text}"),
         )
     })?;
-    check_collection_name(parsed.database(), parsed.collection())?;
+    let is_database = check_database_name(parsed.database()).is_ok();
+    check_collection_name(parsed.database(), parsed.collection()).map_err(
+        |error| match is_database || text.contains('$') {
+            true => CommandError::new(ErrorCode::IllegalOperation, error.message),
+            false => error,
+        },
+    )?;
     Ok(parsed)
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
 use banyan_document::time_series::TimeSeries;
-use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::update::{Update, UpdateContext};
+use banyan_query::{Context, let_variables};
 use banyan_replication::sessions::StatementOutcome;
 use banyan_replication::write::context::WriteContext;
 use banyan_replication::write::modify::{self, Action, Target};
@@ -23,7 +23,7 @@ use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::collation::{Asked, of_collection};
 use crate::context::CommandContext;
 use crate::errors;
-use crate::params;
+use crate::params::{self, Field};
 use crate::profiling;
 use crate::reads::query_context;
 
@@ -67,13 +67,17 @@ impl<'a> Statement<'a> {
             match field.name {
                 "q" => filter = Some(field.document()?),
                 "u" => update = Some(field.value),
-                "c" => statement.constants = Some(field.document()?),
-                "multi" => statement.multi = field.bool()?,
-                "upsert" => statement.upsert = field.bool()?,
-                "hint" => statement.hint = Some(field.value),
+                "c" => statement.constants = field.document_or_null()?,
+                "multi" | "upsert" if field.is_null() => {}
+                "multi" => statement.multi = field.strict_bool()?,
+                "upsert" => statement.upsert = field.strict_bool()?,
+                "hint" => statement.hint = write_report::hint(field)?,
                 "arrayFilters" => statement.array_filters = params::documents(field)?,
                 "collation" => statement.collation = field.document_or_null()?,
-                "upsertSupplied" | "sampleId" => {}
+                "upsertSupplied" => {
+                    field.strict_bool()?;
+                }
+                "sampleId" => {}
                 name => return Err(params::unknown_field(PARSER, name)),
             }
         }
@@ -87,6 +91,18 @@ impl<'a> Statement<'a> {
                 ErrorCode::FailedToParse,
                 "Update argument must be either an object or an array",
             ));
+        }
+        if let RawBsonRef::Array(stages) = statement.update {
+            let mut stages = stages.into_iter().flatten();
+            if let Some(value) = stages.find(|stage| !matches!(stage, RawBsonRef::Document(_))) {
+                let name = "u";
+                let field = Field {
+                    command: PARSER,
+                    name,
+                    value,
+                };
+                return Err(field.wrong_type("type 'object'"));
+            }
         }
         Ok(statement)
     }
@@ -119,26 +135,26 @@ impl Statement<'_> {
     }
 
     /// What the statement is parsed in, if that is not what all are.
-    fn context(
-        &self,
-        ctx: &CommandContext<'_>,
-        common: &Context,
-    ) -> Result<Option<Context>, CommandError> {
+    fn context(&self, common: &Context) -> Result<Option<Context>, CommandError> {
         let collator = match Asked::of(self.collation)? {
             Asked::Named(collator) => collator,
             Asked::Inherited if self.constants.is_none() => return Ok(None),
             Asked::Inherited => common.collator.clone(),
         };
-        match self.constants {
-            Some(constants) => {
-                let collection = ctx.collection()?;
-                query_context(ctx, collection, Some(constants), collator).map(Some)
+        let mut context = Context {
+            collator,
+            ..common.clone()
+        };
+        if let Some(constants) = self.constants {
+            if !matches!(self.update, RawBsonRef::Array(_)) {
+                return Err(CommandError::new(
+                    ErrorCode::Location(51198),
+                    "Constant values may only be specified for pipeline updates",
+                ));
             }
-            None => Ok(Some(Context {
-                collator,
-                ..common.clone()
-            })),
+            let_variables::define_constants(&mut context, constants).map_err(errors::query)?;
         }
+        Ok(Some(context))
     }
 }
 
@@ -185,10 +201,18 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
         .map(|d| Statement::parse(d))
         .collect::<Result<Vec<_>, _>>()?;
     let create = statements.iter().any(|statement| statement.upsert);
-    let variables = ctx.field("let").map(|field| field.document()).transpose()?;
+    let variables = ctx.field("let").map(|field| field.document_or_null());
+    let variables = variables.transpose()?.flatten();
     // Once for all statements: it looks through the whole request.
-    let context = query_context(ctx, collection, variables, of_collection(ctx, collection))?;
+    let context = query_context(ctx, collection, variables, of_collection(ctx, collection));
     let mut report = WriteReport::new(ordered(ctx)?);
+    let context = match context {
+        Ok(context) => context,
+        Err(error) => {
+            report.refuse_all(statements.len(), &error);
+            return Ok(report.reply(|reply| reply.append(cstr!("nModified"), 0)));
+        }
+    };
     let write_context = WriteContext {
         bypass_validation: validation::is_bypassed(ctx)?,
         ..ctx.write_context()
@@ -346,7 +370,7 @@ async fn one<'a>(
     if let Some(outcome) = staging.settled(id) {
         return Ok(Done::again(outcome));
     }
-    let own_context = statement.context(ctx, context)?;
+    let own_context = statement.context(context)?;
     let context = own_context.as_ref().unwrap_or(context);
     let stands_alone = own_context.is_none() && statement.array_filters.is_empty();
     let known = parsed

@@ -4,7 +4,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use crate::context::CommandContext;
-use crate::params;
+use crate::params::{self, Field};
 
 /// Most statements of one command.
 pub const WRITE_BATCH_MAX: usize = 100_000;
@@ -22,7 +22,21 @@ pub fn look(ctx: &CommandContext<'_>, at: usize) -> Result<(), CommandError> {
 }
 
 pub fn ordered(ctx: &CommandContext<'_>) -> Result<bool, CommandError> {
-    ctx.field("ordered").map_or(Ok(true), |field| field.bool())
+    ctx.field("ordered")
+        .filter(|field| !field.is_null())
+        .map_or(Ok(true), |field| field.strict_bool())
+}
+
+/// What a statement is told of the index to use; an empty document says nothing.
+pub fn hint(field: Field<'_>) -> Result<Option<RawBsonRef<'_>>, CommandError> {
+    match field.value {
+        RawBsonRef::Document(pattern) if pattern.is_empty() => Ok(None),
+        hint @ (RawBsonRef::String(_) | RawBsonRef::Document(_)) => Ok(Some(hint)),
+        _ => Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "Hint must be a string or an object",
+        )),
+    }
 }
 
 /// The statements' numbers within their transaction number.

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use banyan_wire::{CommandError, ErrorCode};
 use bson::raw::CStr;
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use crate::errors;
 use crate::node::Node;
@@ -79,6 +79,20 @@ pub fn parse(node: &Node, field: Field<'_>) -> Result<RawDocumentBuf, CommandErr
             ),
         )),
     }
+}
+
+/// The quorum of a command, as its reply tells it: on a set alone.
+pub fn told(node: &Node, kept: Option<&RawDocument>) -> Option<RawBson> {
+    let is_set = node.replication.is_replica_set();
+    let given = kept.and_then(|kept| kept.get(FIELD).ok().flatten());
+    let told = match given {
+        Some(value) => match params::number(value) {
+            Some(count) => RawBson::Int32(i32::try_from(count).unwrap_or(i32::MAX)),
+            None => value.into(),
+        },
+        None => RawBson::String("votingMembers".to_owned()),
+    };
+    is_set.then_some(told)
 }
 
 fn read(options: &RawDocument) -> Option<Quorum> {

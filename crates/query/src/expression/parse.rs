@@ -42,7 +42,7 @@ pub(crate) struct Parser<'c> {
     /// How many paths into the document were parsed.
     paths: Cell<u32>,
     /// The command's variables by name, where they are many.
-    variables: OnceCell<HashMap<&'c str, &'c RawBson>>,
+    variables: OnceCell<HashMap<&'c str, &'c Option<RawBson>>>,
 }
 
 impl<'c> Parser<'c> {
@@ -233,7 +233,8 @@ impl<'c> Parser<'c> {
                 }
             },
             _ => match self.user_variable(name) {
-                Some(value) => value.clone(),
+                Some(Some(value)) => value.clone(),
+                Some(None) => return Ok(ExpressionNode::Missing),
                 None if self.context.runs_elsewhere => return Ok(ExpressionNode::unbound(path)),
                 None => {
                     return error(17276, format!("Use of undefined variable: {name}"));
@@ -252,7 +253,7 @@ impl<'c> Parser<'c> {
         }
     }
 
-    fn user_variable(&self, name: &str) -> Option<&RawBson> {
+    fn user_variable(&self, name: &str) -> Option<&Option<RawBson>> {
         let given = &self.context.variables;
         if given.len() <= 16 {
             let found = given.iter().find(|(known, _)| known == name);

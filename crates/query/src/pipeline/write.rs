@@ -221,7 +221,7 @@ fn when_matched(
             // Parsed again when it runs, with `$$new` bound; here only for its errors.
             let mut context = context.clone();
             let new = bson::RawBson::Document(RawDocumentBuf::new());
-            context.variables.push(("new".into(), new));
+            context.variables.push(("new".into(), Some(new)));
             parse_inner("$merge", array, &context)?;
             let stages = items(array).filter_map(|item| item.as_document().map(ToOwned::to_owned));
             Ok(WhenMatched::Pipeline(stages.collect()))

@@ -49,9 +49,6 @@ impl Parser<'_> {
     /// `name` is what the field is called where it stands: the path, or the end of it.
     fn field(&mut self, path: &str, name: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
         self.context.budget.spend_part()?;
-        if let Some(above) = path.strip_suffix(".$") {
-            return self.positional(path, above, value);
-        }
         if path.contains(".$.") {
             return error(
                 31394,
@@ -60,6 +57,9 @@ impl Parser<'_> {
                  query previously used a form like a.b.$.d, remove the parts following the '$' \
                  and the results will be equivalent.",
             );
+        }
+        if let Some(above) = path.strip_suffix(".$") {
+            return self.positional(path, above, value);
         }
         FieldPath::parse(path)?;
         match value {

@@ -147,6 +147,9 @@ impl Update {
         if new.is_some_and(keeps) {
             return Ok(());
         }
+        if let (Kind::Replacement(_), Some(new)) = (&self.kind, new) {
+            refuse_id(new)?;
+        }
         let message = match (&self.kind, new) {
             (Kind::Modifiers(modifiers), _) => format!(
                 "Performing an update on the path '{}' would modify the immutable field '_id'",
@@ -166,9 +169,13 @@ impl Update {
 
     fn check_size(&self, after: &RawDocument) -> Result<(), QueryError> {
         if after.as_bytes().len() > MAX_DOCUMENT_BYTES {
+            let kind = match &self.kind {
+                Kind::Modifiers(_) => ErrorKind::BsonObjectTooLarge,
+                Kind::Replacement(_) | Kind::Pipeline(_) => ErrorKind::Location(17419),
+            };
             let message =
                 format!("Resulting document after update is larger than {MAX_DOCUMENT_BYTES}");
-            return Err(QueryError::new(ErrorKind::Location(17419), message));
+            return Err(QueryError::new(kind, message));
         }
         let deepens = match &self.kind {
             Kind::Replacement(_) => false,
@@ -179,5 +186,22 @@ impl Update {
             return Err(too_deep());
         }
         Ok(())
+    }
+}
+
+/// What no document may have as its `_id`.
+fn refuse_id(id: RawBsonRef<'_>) -> Result<(), QueryError> {
+    let starts = |(name, _): (&bson::raw::CStr, RawBsonRef<'_>)| name.as_str().starts_with('$');
+    match id {
+        RawBsonRef::Array(_) | RawBsonRef::RegularExpression(_) | RawBsonRef::Undefined => {
+            let kind = banyan_document::kind::name(&id);
+            let message = format!("The '_id' value cannot be of type {kind}");
+            Err(QueryError::new(ErrorKind::InvalidIdField, message))
+        }
+        RawBsonRef::Document(inner) if inner.iter().flatten().any(starts) => {
+            let message = "_id fields may not contain '$'-prefixed fields";
+            Err(QueryError::new(ErrorKind::DollarPrefixedFieldName, message))
+        }
+        _ => Ok(()),
     }
 }

@@ -220,7 +220,7 @@ fn results_stay_within_bounds() {
     let half = "x".repeat(MAX_DOCUMENT_BYTES / 2);
     let document = rawdoc! {"_id": 1, "a": half.as_str()};
     let error = apply(rawdoc! {"$set": {"b": half.as_str()}}, document).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Location(17419));
+    assert_eq!(error.kind, ErrorKind::BsonObjectTooLarge);
 }
 
 #[test]

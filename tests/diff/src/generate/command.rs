@@ -30,6 +30,9 @@ impl Generator {
         if self.random.percent(8) && !searches {
             self.add_collation(&mut command);
         }
+        if !searches {
+            self.add_options(&mut command);
+        }
         command
     }
 
@@ -78,10 +81,7 @@ impl Generator {
             }
             "update" => self.update_command(documents),
             "findAndModify" => self.find_and_modify(documents),
-            "delete" => {
-                let statement = doc! { "q": self.filter(1), "limit": 0 };
-                doc! { "delete": COLLECTION, "deletes": [statement] }
-            }
+            "delete" => self.delete(),
             "text" => self.text_command(),
             "count" => {
                 let mut count = doc! { "count": COLLECTION, "query": self.filter(2) };
@@ -97,7 +97,7 @@ impl Generator {
         }
     }
 
-    fn find(&mut self) -> Document {
+    pub fn find(&mut self) -> Document {
         let mut find = doc! { "find": COLLECTION, "filter": self.filter(2) };
         if self.random.percent(35) {
             find.insert("projection", self.find_projection());
@@ -118,26 +118,9 @@ impl Generator {
         find
     }
 
-    fn find_projection(&mut self) -> Document {
+    pub fn find_projection(&mut self) -> Document {
         let mut fields = self.projection_fields();
-        match self.random.below(6) {
-            0 => {
-                let slice: Bson = match self.random.percent(50) {
-                    true => Bson::Int32(self.random.between(-3, 3) as i32),
-                    false => {
-                        let skip = self.random.between(-3, 3) as i32;
-                        vec![skip, self.random.between(0, 3) as i32].into()
-                    }
-                };
-                fields.insert("a", doc! { "$slice": slice });
-            }
-            1 => {
-                let matching = self.condition(1);
-                fields.insert("a", doc! { "$elemMatch": matching });
-            }
-            2 => drop(fields.insert("a.$", 1)),
-            _ => {}
-        }
+        self.add_find_projection(&mut fields);
         fields
     }
 
@@ -154,7 +137,7 @@ impl Generator {
         filter
     }
 
-    fn update_command(&mut self, documents: usize) -> Document {
+    pub fn update_command(&mut self, documents: usize) -> Document {
         let multi = self.random.percent(40);
         let filter = if multi {
             self.filter(1)
@@ -172,7 +155,7 @@ impl Generator {
         doc! { "update": COLLECTION, "updates": [statement] }
     }
 
-    fn find_and_modify(&mut self, documents: usize) -> Document {
+    pub fn find_and_modify(&mut self, documents: usize) -> Document {
         let total = self.random.percent(40);
         let query = if total {
             self.filter(1)
@@ -201,7 +184,7 @@ impl Generator {
             }
         }
         if self.random.percent(20) {
-            command.insert("fields", self.projection_fields());
+            command.insert("fields", self.find_projection());
         }
         command
     }

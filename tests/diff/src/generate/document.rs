@@ -136,7 +136,7 @@ impl Generator {
         (1..=count).map(|id| self.document(id as i32)).collect()
     }
 
-    fn document(&mut self, id: i32) -> Document {
+    pub fn document(&mut self, id: i32) -> Document {
         let mut document = doc! { "_id": id };
         for field in FIELDS {
             if self.random.percent(60) {

@@ -1,12 +1,16 @@
 //! Cases out of a seed. Values come from small pools that overlap, so that filters match and
 //! arguments have the right type more often than not, and the wrong one often enough.
 
+mod collection;
 mod command;
 mod document;
 mod expression;
 mod filter;
+mod index;
 mod operators;
+mod options;
 mod pipeline;
+mod story;
 pub mod text;
 mod update;
 
@@ -17,10 +21,19 @@ use crate::random::Random;
 
 /// Commands on one set of documents.
 const COMMANDS_PER_SCENE: usize = 12;
+const STORIES_PERCENT: usize = 20;
 
 /// The scene of this number under this seed, always the same one.
 pub fn scene(seed: u64, number: u64) -> Scene {
     let mut generator = Generator::new(Random::new(seed, number));
+    if generator.random.percent(STORIES_PERCENT) {
+        return Scene {
+            documents: Vec::new(),
+            commands: generator.story(),
+            indexes: 0,
+            is_story: true,
+        };
+    }
     let documents = generator.documents();
     let mut commands: Vec<Document> = Vec::new();
     for _ in 0..COMMANDS_PER_SCENE {
@@ -32,6 +45,7 @@ pub fn scene(seed: u64, number: u64) -> Scene {
         documents,
         commands,
         indexes: generator.random.between(1, index_sets().len() as i64 - 1) as usize,
+        is_story: false,
     }
 }
 

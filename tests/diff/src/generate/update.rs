@@ -37,7 +37,18 @@ const PATHS: &[&str] = &[
     "b.0.x",
 ];
 const POSITIONAL: &[&str] = &[
-    "a.$", "a.$[]", "a.$[f]", "b.$[]", "a.$[].x", "a.$[f].x", "b.$", "a.$.x",
+    "a.$",
+    "a.$[]",
+    "a.$[f]",
+    "b.$[]",
+    "a.$[].x",
+    "a.$[f].x",
+    "b.$",
+    "a.$.x",
+    "a.$[].$[]",
+    "a.$[].x.$[f]",
+    "a.$[f].$[f]",
+    "a.x.$[]",
 ];
 
 /// An update and the array filters that it needs.

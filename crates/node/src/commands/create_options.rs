@@ -1,0 +1,218 @@
+//! Options of `create` that say nothing to this engine: checked as they are in MongoDB, and kept
+//! where a listing shows them.
+
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+
+use super::clustered::location;
+use super::index_specification as specification;
+use crate::context::CommandContext;
+use crate::params::{self, Field};
+
+/// What they come to.
+pub struct Others {
+    /// Those that are kept with the collection.
+    pub kept: RawDocumentBuf,
+    /// What the reply says besides.
+    pub note: Option<&'static str>,
+}
+
+impl Others {
+    /// Of a command that makes a collection with this collation.
+    pub fn parse(
+        ctx: &CommandContext<'_>,
+        collation: Option<&RawDocument>,
+    ) -> Result<Others, CommandError> {
+        let given = |name| ctx.field(name).filter(|field: &Field<'_>| !field.is_null());
+        let mut others = Others {
+            kept: RawDocumentBuf::new(),
+            note: None,
+        };
+        if let Some(field) = given("flags") {
+            field.i64()?;
+        }
+        if let Some(field) = given("encryptedFields") {
+            refuse_encrypted(ctx, field)?;
+        }
+        let engines = given("storageEngine").map(engines).transpose()?;
+        let defaults = given("indexOptionDefaults")
+            .map(index_defaults)
+            .transpose()?;
+        for (name, document) in [
+            (bson::cstr!("storageEngine"), engines),
+            (bson::cstr!("indexOptionDefaults"), defaults),
+        ] {
+            if let Some(document) = document.filter(|document| !document.is_empty()) {
+                others.kept.append(name, document.to_owned());
+            }
+        }
+        // Those of a time-series collection are refused with what else it cannot have.
+        let is_series = given("timeseries").is_some();
+        let automatic = given("autoIndexId").map(|field| field.bool()).transpose()?;
+        let automatic = automatic.filter(|_| !is_series);
+        let id_index = given("idIndex").filter(|_| !is_series);
+        if automatic.is_some() && id_index.is_some() {
+            return Err(invalid("'idIndex' is not allowed with 'autoIndexId'"));
+        }
+        match automatic {
+            Some(false) if ctx.database() != "local" => {
+                return Err(location(
+                    50001,
+                    "collections outside of the local database need an index over _id",
+                ));
+            }
+            Some(automatic) => {
+                others.kept.append(bson::cstr!("autoIndexId"), automatic);
+                others.note = Some(
+                    "The autoIndexId option is deprecated and will be removed in a future release",
+                );
+            }
+            None => {}
+        }
+        if let Some(field) = id_index {
+            check_id_index(field.document()?, collation)?;
+        }
+        Ok(others)
+    }
+}
+
+fn invalid(message: &str) -> CommandError {
+    CommandError::new(ErrorCode::InvalidOptions, message)
+}
+
+fn bad(message: &str) -> CommandError {
+    CommandError::new(ErrorCode::BadValue, message)
+}
+
+/// Queries on encrypted fields are for members of sets, and not made here.
+fn refuse_encrypted(ctx: &CommandContext<'_>, field: Field<'_>) -> Result<(), CommandError> {
+    const PARSER: &str = "create.encryptedFields";
+    let mut has_fields = false;
+    for field in params::fields(PARSER, field.document()?).filter(|field| !field.is_null()) {
+        match field.name {
+            "fields" => {
+                field.array()?;
+                has_fields = true;
+            }
+            "escCollection" | "eccCollection" | "ecocCollection" => {
+                field.str()?;
+            }
+            other => return Err(params::unknown_field(PARSER, other)),
+        }
+    }
+    if !has_fields {
+        return Err(params::missing_field(PARSER, "fields"));
+    }
+    let is_set = ctx.node.replication.is_replica_set();
+    let present = |name| ctx.field(name).is_some_and(|field| !field.is_null());
+    if present("viewOn") || present("timeseries") {
+        return Err(location(
+            6346401,
+            "Encrypted fields cannot be used with views or time-series collections",
+        ));
+    }
+    if present("capped") {
+        return Err(location(
+            6367301,
+            "Encrypted fields cannot be used with capped collections",
+        ));
+    }
+    match is_set {
+        true => Ok(()),
+        false => Err(location(
+            6346402,
+            "Encrypted collections are not supported on standalone",
+        )),
+    }
+}
+
+/// A document for each engine.
+fn engines(field: Field<'_>) -> Result<&RawDocument, CommandError> {
+    let engines = field.document()?;
+    for (engine, options) in engines.iter().flatten() {
+        let RawBsonRef::Document(options) = options else {
+            return Err(bad(&format!(
+                "'storageEngine.{}' has to be an embedded document",
+                engine.as_str()
+            )));
+        };
+        let is_known = |name: &str| name == "configString";
+        if engine.as_str() != "wiredTiger"
+            || !options
+                .iter()
+                .flatten()
+                .all(|(name, _)| is_known(name.as_str()))
+        {
+            return Err(invalid(&format!(
+                "'{}' is no storage engine, or has no such option",
+                engine.as_str()
+            )));
+        }
+    }
+    Ok(engines)
+}
+
+fn index_defaults(field: Field<'_>) -> Result<&RawDocument, CommandError> {
+    const PARSER: &str = "create.indexOptionDefaults";
+    let defaults = field.document()?;
+    for field in params::fields(PARSER, defaults).filter(|field| !field.is_null()) {
+        match field.name {
+            "storageEngine" => {
+                engines(field)?;
+            }
+            other => return Err(params::unknown_field(PARSER, other)),
+        }
+    }
+    Ok(defaults)
+}
+
+/// The index over `_id`, which nobody makes another way.
+fn check_id_index(
+    index: &RawDocument,
+    collation: Option<&RawDocument>,
+) -> Result<(), CommandError> {
+    if index.get_str("name").is_ok_and(str::is_empty) {
+        return Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            "index name cannot be empty",
+        ));
+    }
+    let mut named = RawDocumentBuf::new();
+    for (name, value) in index.iter().flatten() {
+        // Any name will do.
+        match (name.as_str(), value) {
+            ("name", RawBsonRef::String(_)) => {}
+            _ => named.append(name, value),
+        }
+    }
+    named.append(bson::cstr!("name"), "_id_");
+    let Some(key) = index.get("key").ok().flatten() else {
+        return specification::normalize(&named, false).map(drop);
+    };
+    if let RawBsonRef::Document(key) = key
+        && !key.is_empty()
+        && !specification::is_id_key(key)
+    {
+        return Err(bad("The field 'key' for an _id index must be {_id: 1}"));
+    }
+    if let Some(option) = index
+        .iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .find(|name| !matches!(*name, "key" | "name" | "v" | "ns" | "collation"))
+    {
+        return Err(CommandError::new(
+            ErrorCode::InvalidIndexSpecificationOption,
+            format!("The field '{option}' is not valid for an _id index specification."),
+        ));
+    }
+    let normalized = specification::normalize(&named, false)?;
+    let own = normalized.get_document("collation").ok();
+    let own = own.filter(|own| **own != *specification::simple());
+    match own.is_none() && index.get("collation").ok().flatten().is_none() || own == collation {
+        true => Ok(()),
+        false => Err(bad(
+            "'idIndex' must have the same collation as the collection.",
+        )),
+    }
+}

@@ -1,0 +1,494 @@
+//! What `createIndexes` is told of an index: checked, and completed to what is kept.
+
+use banyan_document::key::{KeyPattern, KeyPatternError};
+use banyan_document::{Collator, Number};
+use banyan_query::Context;
+use banyan_query::projection::Projection;
+use banyan_replication::write::catalog_ops;
+use banyan_text::{Definition, TextError};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::raw::CString;
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
+
+use super::clustered::{self, CLUSTERED_OPTION, EXPIRE};
+use super::geo_indexes;
+use super::index_expiry;
+use crate::collation;
+use crate::errors;
+use crate::params::{self, Field};
+
+/// A specification as it is kept: `v`, `key`, `name`, then the options.
+pub fn normalize(
+    spec: &RawDocument,
+    ignores_unknown: bool,
+) -> Result<RawDocumentBuf, CommandError> {
+    let (mut key, mut name, mut collation, mut version) = (None, None, None, None);
+    let (mut expires, mut background) = (None, None);
+    let mut format = 2;
+    let mut options = RawDocumentBuf::new();
+    // Those of text indexes, which say nothing of any other.
+    let mut text_options = RawDocumentBuf::new();
+    // The square of an index over points, shown behind the others.
+    let mut plane_options = RawDocumentBuf::new();
+    for (option, value) in spec.iter().flatten() {
+        let field = Field {
+            command: "createIndexes.indexes",
+            name: option.as_str(),
+            value,
+        };
+        match option.as_str() {
+            "key" => key = Some(field.document()?),
+            "name" => name = Some(field.str()?.to_owned()),
+            "unique" => {
+                if flag(field)? {
+                    options.append(option, true);
+                }
+            }
+            "prepareUnique" => {
+                if flag(field)? {
+                    return Err(CommandError::new(
+                        ErrorCode::NotImplemented,
+                        "an index with 'prepareUnique' is not supported",
+                    ));
+                }
+            }
+            "hidden" => match value {
+                RawBsonRef::Boolean(true) => options.append(option, true),
+                RawBsonRef::Boolean(false) => {}
+                _ => return Err(field.wrong_type("type 'bool'")),
+            },
+            "sparse" => options.append(option, flag(field)?),
+            // Says nothing of how an index is built; those who compare indexes look at it.
+            "background" => background = Some(flag(field)?),
+            "partialFilterExpression" => {
+                check_partial_filter(field.document()?)?;
+                options.append(option, value);
+            }
+            EXPIRE => expires = Some(index_expiry::of_new(field, spec)?),
+            "collation" => collation = Some(completed_collation(field)?),
+            "wildcardProjection" => {
+                check_projected(spec)?;
+                check_wildcard_projection(field)?;
+                options.append(option, value);
+            }
+            "2dsphereIndexVersion" => version = Some(field.i64()?),
+            "v" => format = format_version(field)?,
+            "storageEngine" => {
+                check_storage_engine(field)?;
+                options.append(option, value);
+            }
+            // What else they may be, the completed specification says.
+            "weights" if matches!(value, RawBsonRef::String(_) | RawBsonRef::Array(_)) => {}
+            "weights" => {
+                field.document()?;
+            }
+            "default_language" | "language_override" => {
+                text_options.append(option, field.str()?);
+            }
+            "textIndexVersion" if params::number(value).is_none() => {
+                return Err(CommandError::new(
+                    ErrorCode::TypeMismatch,
+                    format!(
+                        "The field 'textIndexVersion' must be a number, but got {}",
+                        banyan_document::kind::name(&value)
+                    ),
+                ));
+            }
+            "textIndexVersion" => text_options.append(option, whole(field)?),
+            "bits" | "min" | "max" => {
+                plane_options.append(option, geo_indexes::plane_option(field)?)
+            }
+            CLUSTERED_OPTION => match flag(field)? {
+                true => options.append(option, true),
+                false => {
+                    return Err(clustered::location(
+                        6492800,
+                        "Value 'false' for field 'clustered' is invalid",
+                    ));
+                }
+            },
+            "coarsestIndexedLevel" | "finestIndexedLevel" => {
+                options.append(option, whole(field)?);
+            }
+            "ns" | "dropDups" => {}
+            _ if ignores_unknown => {}
+            other => {
+                return Err(CommandError::new(
+                    ErrorCode::InvalidIndexSpecificationOption,
+                    format!(
+                        "The field '{other}' is not valid for an index specification. \
+                         Specification: {}",
+                        errors::shown(RawBsonRef::Document(spec))
+                    ),
+                ));
+            }
+        }
+    }
+    let key = key.ok_or_else(|| {
+        CommandError::new(
+            ErrorCode::FailedToParse,
+            "The 'key' field is a required property of an index specification",
+        )
+    })?;
+    let text = text_definition(spec, key)?;
+    if text.is_none() && matches!(spec.get("weights"), Ok(Some(_))) {
+        return Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            format!(
+                "Invalid index specification {}; the field 'weights' can only be specified with \
+                 text indexes",
+                errors::shown(RawBsonRef::Document(spec))
+            ),
+        ));
+    }
+    let key = text.as_ref().map_or(key, |text| &*text.key);
+    let pattern = check_pattern(key)?;
+    check_wildcard_options(&pattern, &options)?;
+    if let Some(seconds) = expires {
+        index_expiry::check_key(key, &pattern, spec)?;
+        options.append(cstr!("expireAfterSeconds"), seconds);
+    }
+    if pattern.has_geo_field() && !pattern.has_plane_field() {
+        options.append(
+            cstr!("2dsphereIndexVersion"),
+            geo_indexes::sphere_version(version)?,
+        );
+    } else if let Some(version) = version {
+        let version = i32::try_from(version).unwrap_or(i32::MAX);
+        options.append(cstr!("2dsphereIndexVersion"), version);
+    }
+    for option in ["bits", "min", "max"] {
+        if let Ok(Some(value)) = plane_options.get(option) {
+            append(&mut options, option, value);
+        }
+    }
+    if pattern.has_plane_field() {
+        geo_indexes::check_grid(&options)?;
+    }
+    let is_id = is_id_key(key);
+    let order = Number::from_raw(first_order(key)).and_then(Number::to_i64_exact);
+    if is_id && order != Some(1) {
+        return Err(refused(format!(
+            "The field 'key' for an _id index must be {{_id: 1}}, but got {}",
+            errors::shown(RawBsonRef::Document(key))
+        )));
+    }
+    if !is_id && options.get_bool(CLUSTERED_OPTION).unwrap_or(false) {
+        return Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            "The 'clustered' option is only supported for key: {_id: 1}",
+        ));
+    }
+    let name = kept_name(name, is_id)?;
+    let mut normalized = rawdoc! { "v": format, "key": key.to_owned(), "name": name };
+    if let Some(background) = background.filter(|_| !is_id) {
+        normalized.append(cstr!("background"), background);
+    }
+    for (option, value) in options.iter().flatten() {
+        normalized.append(option, value);
+    }
+    match &text {
+        Some(text) => text.append_options(&mut normalized),
+        None => {
+            for (option, value) in text_options.iter().flatten() {
+                normalized.append(option, value);
+            }
+        }
+    }
+    if let Some(collation) = collation {
+        if format == 1 {
+            return Err(CommandError::new(
+                ErrorCode::CannotCreateIndex,
+                "cannot create an index with the 'collation' option and v=1",
+            ));
+        }
+        normalized.append(cstr!("collation"), collation);
+    }
+    Ok(normalized)
+}
+
+fn refused(message: impl Into<String>) -> CommandError {
+    CommandError::new(ErrorCode::BadValue, message.into())
+}
+
+/// A filter that every member can answer at any time by the document alone.
+fn check_partial_filter(filter: &RawDocument) -> Result<(), CommandError> {
+    for (name, _) in filter.iter().flatten() {
+        let (code, what) = match name.as_str() {
+            "$expr" => (ErrorCode::QueryFeatureNotAllowed, "$expr"),
+            "$jsonSchema" => (ErrorCode::QueryFeatureNotAllowed, "$jsonSchema"),
+            "$where" => (ErrorCode::BadValue, "$where"),
+            _ => continue,
+        };
+        return Err(CommandError::new(
+            code,
+            format!("{what} is not allowed in this context"),
+        ));
+    }
+    match errors::parse_filter(filter)?.suits_an_index() {
+        true => Ok(()),
+        false => Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            format!(
+                "Expression not supported in partial index: {}",
+                errors::shown(RawBsonRef::Document(filter))
+            ),
+        )),
+    }
+}
+
+/// Which of the two formats of keys: there is one here, and what is asked for is shown.
+fn format_version(field: Field<'_>) -> Result<i32, CommandError> {
+    let Some(number) = Number::from_raw(field.value) else {
+        return Err(field.wrong_type("types '[long, int, decimal, double]'"));
+    };
+    match number.to_i32_exact() {
+        None => Err(refused(
+            "Index version must be representable as a 32-bit integer",
+        )),
+        Some(version @ (1 | 2)) => Ok(version),
+        Some(version) => Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            format!("Invalid index specification; cannot create an index with v={version}"),
+        )),
+    }
+}
+
+/// Options of engines, each a document; none of them says anything to this one.
+fn check_storage_engine(field: Field<'_>) -> Result<(), CommandError> {
+    let engines = match field.value {
+        RawBsonRef::Document(engines) if !engines.is_empty() => engines,
+        _ => {
+            return Err(CommandError::new(
+                ErrorCode::CannotCreateIndex,
+                "\"storageEngine\" options must be a document if present",
+            ));
+        }
+    };
+    for (engine, options) in engines.iter().flatten() {
+        if !matches!(options, RawBsonRef::Document(_)) {
+            return Err(refused(format!(
+                "'storageEngine.{}' has to be an embedded document",
+                engine.as_str()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A number without what is behind the point, kept as an int.
+fn whole(field: Field<'_>) -> Result<i32, CommandError> {
+    match geo_indexes::whole(field)? {
+        number if number < 0 => Ok(i32::try_from(number).unwrap_or(i32::MIN)),
+        number => Ok(i32::try_from(number).unwrap_or(i32::MAX)),
+    }
+}
+
+fn first_order(key: &RawDocument) -> RawBsonRef<'_> {
+    let first = key.iter().flatten().next();
+    first.map_or(RawBsonRef::Null, |(_, order)| order)
+}
+
+/// Whether it is the key of the index that every collection has: other numbers make one more index
+/// over the same field.
+pub fn is_id_key(key: &RawDocument) -> bool {
+    let mut names = key.iter().flatten().map(|(name, _)| name.as_str());
+    names.next() == Some("_id")
+        && names.next().is_none()
+        && matches!(params::number(first_order(key)), Some(1 | -1))
+}
+
+fn kept_name(name: Option<String>, is_id: bool) -> Result<String, CommandError> {
+    match name {
+        _ if is_id => Ok(catalog_ops::ID_INDEX.to_owned()),
+        None => Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "The 'name' field is a required property of an index specification",
+        )),
+        Some(name) if name.is_empty() => Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            "index name cannot be empty",
+        )),
+        Some(name) if name == "*" || name == catalog_ops::ID_INDEX => {
+            Err(refused(format!("The index name '{name}' is not valid.")))
+        }
+        Some(name) => Ok(name),
+    }
+}
+
+/// A boolean, or a number that stands for one.
+fn flag(field: Field<'_>) -> Result<bool, CommandError> {
+    if field.is_null() {
+        return Err(CommandError::new(
+            ErrorCode::TypeMismatch,
+            format!(
+                "The field '{0} has value {0}: {1}, which is not convertible to bool",
+                field.name,
+                errors::shown(field.value)
+            ),
+        ));
+    }
+    field.bool()
+}
+
+/// What is kept of a text index. `None`: it is none.
+fn text_definition(
+    spec: &RawDocument,
+    key: &RawDocument,
+) -> Result<Option<Definition>, CommandError> {
+    let is_text = |value| matches!(value, RawBsonRef::String(banyan_text::PLUGIN));
+    if !key.iter().flatten().any(|(_, value)| is_text(value)) {
+        return Ok(None);
+    }
+    let completed = banyan_text::complete(spec);
+    let refused =
+        |error: TextError| CommandError::new(ErrorCode::from_code(error.code()), error.to_string());
+    completed.map(Some).map_err(refused)
+}
+
+/// What an index over all fields may not be.
+fn check_wildcard_options(pattern: &KeyPattern, options: &RawDocument) -> Result<(), CommandError> {
+    for option in ["unique", "sparse"] {
+        if pattern.is_wildcard() && options.get_bool(option).unwrap_or(false) {
+            return Err(CommandError::new(
+                ErrorCode::CannotCreateIndex,
+                format!("Index type 'wildcard' does not support the {option} option"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the key, as it is given, may have a projection: before what that says.
+fn check_projected(spec: &RawDocument) -> Result<(), CommandError> {
+    let key = spec.get_document("key").into_iter();
+    let names = key.flat_map(|key| key.iter().flatten());
+    let names: Vec<&str> = names.map(|(name, _)| name.as_str()).collect();
+    if names.contains(&"$**") {
+        return Ok(());
+    }
+    match names.iter().any(|name| name.ends_with(".$**")) {
+        true => Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "The field 'wildcardProjection' is only allowed when 'key' is {\"$**\": ±1}",
+        )),
+        false => Err(refused(
+            "The field 'wildcardProjection' is only allowed in an 'wildcard' index",
+        )),
+    }
+}
+
+/// A projection that chooses fields and computes none.
+fn check_wildcard_projection(field: Field<'_>) -> Result<(), CommandError> {
+    let projection = field.document()?;
+    if projection.is_empty() {
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "The 'wildcardProjection' field can't be an empty object",
+        ));
+    }
+    refuse_computed(projection)?;
+    let parsed = Projection::parse(projection, &Context::default());
+    parsed.map(drop).map_err(|error| {
+        let mut error = errors::query(error);
+        error.message = format!(
+            "Failed to parse: wildcardProjection :: caused by :: {}",
+            error.message
+        );
+        error
+    })
+}
+
+fn refuse_computed(projection: &RawDocument) -> Result<(), CommandError> {
+    let refuse = |code, message: &str| {
+        let message = format!("Failed to parse: wildcardProjection :: caused by :: {message}");
+        Err(CommandError::new(ErrorCode::Location(code), message))
+    };
+    for (name, value) in projection.iter().flatten() {
+        let first = match value {
+            RawBsonRef::Document(inner) => {
+                let operator = inner.iter().flatten().next();
+                operator.is_some_and(|(name, _)| name.as_str().starts_with('$'))
+            }
+            value => params::number(value).is_none() && !matches!(value, RawBsonRef::Boolean(_)),
+        };
+        if first {
+            let message = "Bad projection specification, cannot use computed fields when parsing a \
+                           spec in kBanComputedFields mode";
+            return refuse(51271, message);
+        }
+        if name.as_str().ends_with(".$") {
+            return refuse(
+                31324,
+                "Cannot use positional projection in a wildcard index",
+            );
+        }
+        if name.as_str().split('.').any(|part| part.starts_with('$')) {
+            let message = "FieldPath field names may not start with '$'. Consider using $getField \
+                           or $setField.";
+            return refuse(16410, message);
+        }
+        if let RawBsonRef::Document(inner) = value {
+            refuse_computed(inner)?;
+        }
+    }
+    Ok(())
+}
+
+/// `{locale: "simple"}`, or another collation with all its fields.
+fn completed_collation(field: Field<'_>) -> Result<RawDocumentBuf, CommandError> {
+    let given = field.document()?;
+    if given.is_empty() {
+        return Err(CommandError::new(
+            ErrorCode::BadValue,
+            "The field 'collation' cannot be an empty object.",
+        ));
+    }
+    let collator = Collator::parse(given).map_err(collation::error)?;
+    Ok(collator.map_or_else(simple, |collator| collator.collation().to_document()))
+}
+
+pub fn simple() -> RawDocumentBuf {
+    rawdoc! { "locale": "simple" }
+}
+
+fn append(document: &mut RawDocumentBuf, name: &str, value: RawBsonRef<'_>) {
+    if let Ok(name) = CString::try_from(name) {
+        document.append(name, value);
+    }
+}
+
+pub fn check_pattern(key: &RawDocument) -> Result<KeyPattern, CommandError> {
+    let refuse = |message: String| Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
+    let orders = key.iter().flatten().map(|(_, order)| order);
+    let hashed = orders.filter(|order| *order == RawBsonRef::String("hashed"));
+    if hashed.count() > 1 {
+        return Err(CommandError::new(
+            ErrorCode::Location(31303),
+            "A maximum of one index field is allowed to be hashed",
+        ));
+    }
+    for (name, value) in key.iter().flatten() {
+        let is_term = value == RawBsonRef::String(banyan_text::PLUGIN);
+        if name.as_str() == banyan_text::TERM_FIELD && !is_term {
+            return refuse(format!("'{}' is a name of text indexes", name.as_str()));
+        }
+        match value {
+            RawBsonRef::String("hashed" | "2dsphere" | "2d" | banyan_text::PLUGIN) => {}
+            RawBsonRef::String("geoHaystack") => {
+                let message = "GeoHaystack indexes cannot be created in version 5.0 and above";
+                return refuse(message.to_owned());
+            }
+            RawBsonRef::String(kind) => return refuse(format!("Unknown index plugin '{kind}'")),
+            _ => {}
+        }
+    }
+    KeyPattern::parse(key).map_err(|error: KeyPatternError| {
+        let code = match error {
+            KeyPatternError::ManyPlanes => ErrorCode::Location(16800),
+            KeyPatternError::PlaneNotFirst => ErrorCode::Location(16801),
+            _ => ErrorCode::CannotCreateIndex,
+        };
+        CommandError::new(code, error.to_string())
+    })
+}
