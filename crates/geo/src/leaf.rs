@@ -206,7 +206,8 @@ impl Edges {
             let end = side_of_way(&edge.end)?;
             let side = edge.normal.dot(&point.0);
             // Not a number is near as well.
-            if !(side.abs() > edge.near) {
+            let is_apart = side.abs() > edge.near;
+            if !is_apart {
                 return None;
             }
             let (is_left, origin_is_left) = (side > 0.0, edge.origin > 0);

@@ -310,7 +310,8 @@ impl GeoNear {
         let Some((distance, row)) = self.look_up(run, &record)? else {
             return Ok(false);
         };
-        if !(distance >= self.search.near.min_distance && distance <= self.search.farthest()) {
+        let asked = self.search.near.min_distance..=self.search.farthest();
+        if !asked.contains(&distance) {
             return Ok(false);
         }
         self.read.insert(record.clone());
