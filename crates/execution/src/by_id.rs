@@ -25,15 +25,24 @@ pub fn lookup(
     snapshot: &Snapshot,
     id: RawBsonRef<'_>,
 ) -> Result<Option<Record>, QueryError> {
+    match collection.id_index() {
+        Some(index) => read(collection, snapshot, &key(index, id)),
+        None => Ok(None),
+    }
+}
+
+/// The record with a key of the index on `_id`.
+pub fn read(
+    collection: &Collection,
+    snapshot: &Snapshot,
+    key: &[u8],
+) -> Result<Option<Record>, QueryError> {
     let Some(index) = collection.id_index() else {
         return Ok(None);
     };
-    let key = key(index, id);
     let record = match index.is_clustered() {
-        true => Some(RecordId::bytes(&key)),
-        false => snapshot
-            .unique_lookup(index, &key)
-            .map_err(error::storage)?,
+        true => Some(RecordId::bytes(key)),
+        false => snapshot.unique_lookup(index, key).map_err(error::storage)?,
     };
     let Some(record) = record else {
         return Ok(None);

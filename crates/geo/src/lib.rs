@@ -6,7 +6,8 @@
 //! for the older forms, and on the sphere [`orientation`] (three points), [`crossing`] (two
 //! edges), [`ring`], [`polygon`] and [`line`]. [`near`] is the operand of `$near`, [`distance`] the
 //! way to the closest point of a shape, [`covering`] has cells of the sphere that cover shapes and
-//! [`grid`] those of the plane.
+//! [`grid`] those of the plane. [`leaf`] answers most questions about a point by its cell alone,
+//! [`searched`] remembers the cells that were searched.
 //!
 //! The sphere's rules are those of the S2 library that MongoDB uses: edges are great circles, a
 //! point is a cell of about a centimeter, and a ring encloses the smaller side. The `s2` crate has
@@ -17,6 +18,7 @@ pub mod covering;
 pub mod crossing;
 pub mod distance;
 pub mod grid;
+pub mod leaf;
 pub mod line;
 pub mod meter;
 pub mod near;
@@ -28,6 +30,7 @@ pub mod polygon;
 mod polygon_tests;
 mod relations;
 pub mod ring;
+pub mod searched;
 pub mod shape;
 
 pub use meter::{Ended, Meter};

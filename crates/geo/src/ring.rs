@@ -36,7 +36,7 @@ pub enum RingError {
 }
 
 /// A point of the sphere that is not likely to be on anybody's edge.
-fn origin() -> Point {
+pub(crate) fn origin() -> Point {
     Point::from_coords(0.0045676208, 0.9994747660, 0.0320831530)
 }
 
@@ -74,6 +74,11 @@ impl Ring {
 
     pub fn edges(&self) -> impl Iterator<Item = (&Point, &Point)> {
         pairs(&self.vertices)
+    }
+
+    /// Whether [`origin`] is inside.
+    pub(crate) fn has_origin(&self) -> bool {
+        self.has_origin
     }
 
     /// Around the edges.

@@ -2,7 +2,7 @@
 
 use s2::cap::Cap;
 use s2::cell::Cell;
-use s2::point::Point;
+pub use s2::point::Point;
 
 use crate::line::Line;
 use crate::plane::{Circle, PlaneBox, PlanePoint, PlanePolygon};

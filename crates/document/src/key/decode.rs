@@ -107,16 +107,30 @@ impl<'k> KeyReader<'k> {
     /// A hash has no type bits: it is a long always.
     fn hash(&mut self, name: &str, out: &mut Vec<u8>) -> Result<FieldValue, Unreadable> {
         let tag = self.byte()?;
-        let hash = match self.digits(tag)? {
-            number::Decoded::Whole(whole) | number::Decoded::Digits(whole) => whole,
-            number::Decoded::Double(double) => double as i64,
-            number::Decoded::Decimal => return Err(Unreadable),
-        };
+        let hash = self.whole(tag)?;
         let start = out.len();
         head(out, name);
         out[start] = ElementType::Int64 as u8;
         out.extend_from_slice(&hash.to_le_bytes());
         Ok(FieldValue::Present)
+    }
+
+    fn whole(&mut self, tag: u8) -> Result<i64, Unreadable> {
+        match self.digits(tag)? {
+            number::Decoded::Whole(whole) | number::Decoded::Digits(whole) => Ok(whole),
+            number::Decoded::Double(double) => Ok(double as i64),
+            number::Decoded::Decimal => Err(Unreadable),
+        }
+    }
+
+    /// The number of the cell that the next field holds, one of shapes on the sphere; `None`: the
+    /// document has no shape there, and nothing behind the field is to be read.
+    pub fn cell(&mut self) -> Result<Option<i64>, Unreadable> {
+        self.enter(FieldOrder::Sphere);
+        match self.byte()? {
+            tag @ number::LOWEST..=number::HIGHEST => self.whole(tag).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// Passes over the next field.

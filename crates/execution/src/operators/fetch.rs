@@ -7,11 +7,12 @@ use std::sync::Arc;
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
 use banyan_storage::{Collection, Snapshot};
-use bson::{RawDocumentBuf, cstr};
+use bson::{RawDocument, RawDocumentBuf, cstr};
 
+use super::document_filters::DocumentFilters;
 use super::nearby::{Nearby, missing};
 use super::window::{self, Slot, Window};
-use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage, pull};
+use super::{Counts, Explainer, Member, Operator, PASSED_AT_ONCE, Progress, Run, Stage, pull};
 use crate::error;
 use crate::parallel::Workers;
 use crate::plan::explain::clamp;
@@ -20,8 +21,7 @@ use crate::shares::{Share, Shares};
 
 pub struct Fetch {
     collection: Arc<Collection>,
-    /// `None`: the input names matching documents only.
-    filter: Option<Arc<Filter>>,
+    filters: DocumentFilters,
     nearby: Nearby,
     pulled: Vec<Member>,
     examined: u64,
@@ -46,9 +46,13 @@ struct Ahead {
 
 impl Fetch {
     pub fn new(collection: Arc<Collection>, filter: Option<Arc<Filter>>) -> Fetch {
+        Fetch::with(collection, DocumentFilters::of(filter))
+    }
+
+    pub fn with(collection: Arc<Collection>, filters: DocumentFilters) -> Fetch {
         Fetch {
             collection,
-            filter,
+            filters,
             nearby: Nearby::default(),
             pulled: Vec::new(),
             examined: 0,
@@ -82,6 +86,24 @@ impl Fetch {
             workers: Workers::default(),
         });
         self
+    }
+
+    /// Whether the document of a member matches.
+    fn matches(&mut self, run: &mut Run<'_>, member: &Member) -> Result<bool, QueryError> {
+        let found;
+        let document: &RawDocument = match &member.row {
+            Some(row) => row,
+            None => {
+                found = self.nearby.read(run, &self.collection, &member.record)?;
+                self.examined += 1;
+                run.examine_document(found.as_bytes().len())?;
+                &found
+            }
+        };
+        match self.filters.for_one(member.is_settled) {
+            Some(filter) => filter.try_matches(document),
+            None => Ok(true),
+        }
     }
 
     /// How many records the next window has. `None`: it is not worth one.
@@ -122,7 +144,7 @@ impl Fetch {
             let found = Window::read(
                 &mut self.pulled,
                 &self.collection,
-                self.filter.as_ref(),
+                &self.filters,
                 run,
                 &mut ahead.workers,
             )?;
@@ -140,7 +162,7 @@ impl Fetch {
                 Slot::Unread { member, is_later } => {
                     let filter = match is_later {
                         true => Some(&ahead.whole),
-                        false => self.filter.as_ref(),
+                        false => self.filters.for_one(member.is_settled),
                     };
                     let found = run.snapshot.record(self.collection.id, &member.record);
                     match found.map_err(error::storage)? {
@@ -179,20 +201,21 @@ impl Operator for Fetch {
         if let Some(done) = self.next_ahead(inputs, run, most, out)? {
             return Ok(done);
         }
-        let (collection, filter) = (&self.collection, &self.filter);
+        let (collection, filters) = (&self.collection, &self.filters);
         let may_be_gone = self.may_be_gone;
         let (nearby, examined) = (&mut self.nearby, &mut self.examined);
         let mut bytes = 0;
         let fetch = |run: &mut Run<'_>, from: &mut Vec<Member>, out: &mut Vec<Member>| {
-            for Member { record, row, key } in from.drain(..) {
-                let row = match row {
+            for mut member in from.drain(..) {
+                let record = &member.record;
+                let row = match member.row.take() {
                     // A clustered scan has read it.
                     Some(row) => row,
                     None => {
                         let found = match may_be_gone {
-                            false => nearby.read(run, collection, &record)?,
+                            false => nearby.read(run, collection, record)?,
                             true => {
-                                let found = run.snapshot.record(collection.id, &record);
+                                let found = run.snapshot.record(collection.id, record);
                                 match found.map_err(error::storage)? {
                                     Some(found) => found,
                                     None => continue,
@@ -205,13 +228,13 @@ impl Operator for Fetch {
                         Row::Record(found)
                     }
                 };
-                let matches = match filter {
+                let matches = match filters.for_one(member.is_settled) {
                     Some(filter) => filter.try_matches(&row)?,
                     None => true,
                 };
                 if matches {
-                    let row = Some(row);
-                    out.push(Member { record, row, key });
+                    member.row = Some(row);
+                    out.push(member);
                 }
             }
             Ok(())
@@ -223,8 +246,33 @@ impl Operator for Fetch {
         Ok(done)
     }
 
+    /// Where the key has settled all that there is to match, the document is not read.
+    fn pass(
+        &mut self,
+        inputs: &mut [Stage],
+        run: &mut Run<'_>,
+        most: u64,
+    ) -> Result<(u64, u64, Progress), QueryError> {
+        let most = usize::try_from(most).map_or(PASSED_AT_ONCE, |most| most.min(PASSED_AT_ONCE));
+        let mut members = Vec::with_capacity(most);
+        if self.filters.settled.is_some() || self.filters.all.is_none() || self.may_be_gone {
+            let (works, progress) = self.next(inputs, run, most, &mut members)?;
+            return Ok((works, members.len() as u64, progress));
+        }
+        let Some(input) = inputs.first_mut() else {
+            return Ok((0, 0, Progress::End));
+        };
+        let progress = input.next(run, most, &mut members)?;
+        let works = members.len() as u64;
+        let mut passed = 0;
+        for member in members {
+            passed += u64::from(member.is_settled || self.matches(run, &member)?);
+        }
+        Ok((works, passed, progress))
+    }
+
     fn part(&self, _: &Share) -> Option<Box<dyn Operator>> {
-        let fetch = Fetch::new(self.collection.clone(), self.filter.clone());
+        let fetch = Fetch::with(self.collection.clone(), self.filters.clone());
         Some(Box::new(Fetch {
             may_be_gone: self.may_be_gone,
             is_shown: self.is_shown,
@@ -264,11 +312,11 @@ impl Operator for Fetch {
     }
 
     fn passes_on(&self) -> bool {
-        self.filter.is_none()
+        self.filters.all.is_none()
     }
 
     fn filter(&self) -> Option<&Filter> {
-        self.filter.as_deref()
+        self.filters.all.as_deref()
     }
 
     fn describe(&self, stage: &mut RawDocumentBuf, _: &Counts, explainer: Explainer) {

@@ -72,7 +72,10 @@ impl Operator for IdLookup {
         run.examine_document(found.as_bytes().len())?;
         self.found = true;
         let row = Some(Row::Record(found));
-        out.push(Member { record, row, key });
+        out.push(Member {
+            key,
+            ..Member::new(record, row)
+        });
         Ok((1, Progress::End))
     }
 

@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use banyan_document::FieldOrder;
 use banyan_document::path::Path;
+use banyan_geo::leaf::Verdict;
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
 use banyan_storage::{Collection, RecordId, Snapshot};
 use bson::{RawDocumentBuf, cstr};
 
+use super::cell_test::CellTest;
 use super::explain::append_bounds;
 use super::index_pieces::{KEYS_MIN, Piece, cut};
 use super::key_document::{KeyDocument, unreadable};
@@ -56,16 +58,24 @@ struct Reading {
     filter: Option<Arc<Filter>>,
     /// Whether it is handed on, and nothing fetched.
     covers: bool,
+    /// What it tells of a shape that is asked for.
+    cells: Option<CellTest>,
     /// What of it is handed on beside the document.
     returned: Option<KeyFields>,
     /// The records that were handed on, where one may come again.
     seen: Option<HashSet<RecordId>>,
+    /// Whether one may, and nobody minds.
+    repeats: bool,
 }
+
+/// Says something of the keys and their type bits.
+pub type Measure<'m> = dyn Fn(&[u8], &[u8]) -> Result<f64, QueryError> + 'm;
 
 /// Where records go, and how many are wanted there.
 enum Taken<'o> {
     Members(&'o mut Vec<Member>, usize),
     Count(u64, u64),
+    Measured(&'o mut Vec<(f64, RecordId)>, usize, &'o Measure<'o>),
 }
 
 impl Taken<'_> {
@@ -73,6 +83,7 @@ impl Taken<'_> {
         match self {
             Taken::Members(out, most) => out.len() >= *most,
             Taken::Count(count, most) => count >= most,
+            Taken::Measured(out, most, _) => out.len() >= *most,
         }
     }
 }
@@ -92,6 +103,14 @@ impl Reading {
         {
             return Ok(());
         }
+        let mut is_settled = false;
+        if let Some(cells) = &self.cells {
+            match cells.check(key, types)? {
+                Verdict::Holds => is_settled = true,
+                Verdict::Fails => return Ok(()),
+                Verdict::Unsure => {}
+            }
+        }
         if let Some(seen) = &mut self.seen
             && !seen.insert(record.clone())
         {
@@ -99,6 +118,9 @@ impl Reading {
         }
         match taken {
             Taken::Count(count, _) => *count += 1,
+            Taken::Measured(out, _, measure) => {
+                out.push((measure(key, types)?, record.clone()));
+            }
             Taken::Members(out, _) => {
                 let row = match (self.covers, &mut self.document) {
                     (false, _) => None,
@@ -112,7 +134,12 @@ impl Reading {
                     None => None,
                     Some(fields) => Some(Box::new(fields.read(key, types)?)),
                 };
-                out.push(Member { record, row, key });
+                out.push(Member {
+                    record,
+                    row,
+                    key,
+                    is_settled,
+                });
             }
         }
         Ok(())
@@ -167,6 +194,39 @@ impl IndexScan {
     pub fn returning_keys(mut self) -> IndexScan {
         self.reading.returned = Some(KeyFields::new(&self.bounds.index, &self.bounds.layout));
         self
+    }
+
+    /// Asks the cells in the keys about the shape that is asked for.
+    pub fn testing_cells(mut self) -> IndexScan {
+        self.reading.cells = CellTest::new(&self.bounds);
+        self
+    }
+
+    /// Hands on a record for each of its keys.
+    pub fn repeating(mut self) -> IndexScan {
+        self.reading.seen = None;
+        self.reading.repeats = true;
+        self
+    }
+
+    /// Appends the records that come next with what is said of their keys, up to `most` in all.
+    pub fn measure(
+        &mut self,
+        run: &mut Run<'_>,
+        most: usize,
+        measure: &Measure<'_>,
+        out: &mut Vec<(f64, RecordId)>,
+    ) -> Result<Progress, QueryError> {
+        self.scan(run, &mut Taken::Measured(out, most, measure))
+    }
+
+    pub fn bounds(&self) -> &Arc<IndexBounds> {
+        &self.bounds
+    }
+
+    /// How many keys it has looked at.
+    pub fn examined(&self) -> u64 {
+        self.examined
     }
 
     fn scan(&mut self, run: &mut Run<'_>, taken: &mut Taken<'_>) -> Result<Progress, QueryError> {
@@ -301,7 +361,7 @@ impl Operator for IndexScan {
         let progress = self.scan(run, &mut taken)?;
         let passed = match taken {
             Taken::Count(passed, _) => passed,
-            Taken::Members(..) => 0,
+            Taken::Members(..) | Taken::Measured(..) => 0,
         };
         Ok((self.examined - examined, passed, progress))
     }
@@ -328,7 +388,12 @@ impl Operator for IndexScan {
                 return Err(became_multikey());
             }
             // Only what was written meanwhile has several keys.
-            self.reading.seen.get_or_insert_default();
+            if !self.reading.repeats {
+                self.reading.seen.get_or_insert_default();
+            }
+            if let Some(cells) = &mut self.reading.cells {
+                cells.become_multikey();
+            }
         }
         Ok(())
     }
@@ -371,7 +436,9 @@ impl Operator for IndexScan {
                 filter: self.reading.filter.clone(),
                 covers: self.reading.covers,
                 returned: self.reading.returned.clone(),
+                cells: self.reading.cells.clone(),
                 seen: None,
+                repeats: self.reading.repeats,
             },
             last: behind,
             pieces: Some(pieces.clone()),

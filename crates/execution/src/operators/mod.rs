@@ -7,8 +7,10 @@
 //!
 //! To add one: a file here, and the place in `plan/build.rs` that puts it into a tree.
 
+mod cell_test;
 mod collection_scan;
 mod distinct_scan;
+mod document_filters;
 mod eof;
 mod exchange;
 mod explain;
@@ -46,6 +48,7 @@ use bson::{RawArrayBuf, RawDocumentBuf, cstr};
 
 pub use collection_scan::CollectionScan;
 pub use distinct_scan::{DistinctScan, Reads};
+pub use document_filters::DocumentFilters;
 pub use eof::Eof;
 pub use exchange::Exchange;
 pub use explain::Explainer;
@@ -66,7 +69,7 @@ pub use sharding_filter::{ShardFilter, ShardingFilter};
 pub use sort::Sort;
 pub use sort_merge::SortMerge;
 pub use text_match::TextMatch;
-pub use text_or::TextOr;
+pub use text_or::{Order as TextOrder, TextOr};
 pub use text_score::TextScore;
 pub use virtual_scan::{Documents, VirtualScan};
 
@@ -81,14 +84,20 @@ pub struct Member {
     pub row: Option<Row>,
     /// The key that it was found by, where that is asked for.
     pub key: Option<Box<RawDocumentBuf>>,
+    /// Whether its key has settled what is asked of its shape.
+    pub is_settled: bool,
 }
 
 impl Member {
     /// Whose key nobody asks for.
     #[inline]
     pub fn new(record: RecordId, row: Option<Row>) -> Member {
-        let key = None;
-        Member { record, row, key }
+        Member {
+            record,
+            row,
+            key: None,
+            is_settled: false,
+        }
     }
 
     pub(crate) fn bytes(&self) -> usize {

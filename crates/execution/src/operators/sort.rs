@@ -18,6 +18,8 @@ use crate::row::{Row, SortedDocument};
 
 /// So many members of the input are read at once.
 const READ_AHEAD: usize = 64;
+/// And so many of one of which the first few may do.
+const READ_FEW: usize = 8;
 /// So many keys are read until an input is asked again whether others may read what is left.
 const LOOK_AGAIN: u64 = 4096;
 
@@ -26,12 +28,39 @@ pub struct Sort {
     pattern: Arc<SortPattern>,
     limit: Option<u64>,
     bytes_max: usize,
+    best_first: Option<BestFirst>,
     sorters: Sorters,
     state: State,
     /// Members that were read.
     read: u64,
     stats: SortStats,
     workers: Workers,
+}
+
+/// Of an input that comes in the order of its scores, by which it is sorted first: when the rest of it
+/// need not be read.
+struct BestFirst {
+    /// So many are kept.
+    wanted: u64,
+    /// The score of the last of them.
+    least: Option<f64>,
+}
+
+impl BestFirst {
+    /// Whether the document and all behind it come behind those that are kept. `taken`: how many came
+    /// before it.
+    fn ends_before(&mut self, row: &RawDocument, taken: u64) -> bool {
+        let score = row.get_f64(TEXT_SCORE_FIELD).unwrap_or_default();
+        match self.least {
+            Some(least) => score < least,
+            None => {
+                if taken + 1 >= self.wanted {
+                    self.least = Some(score);
+                }
+                false
+            }
+        }
+    }
 }
 
 enum State {
@@ -91,12 +120,23 @@ impl Sort {
             state: State::Reading(Box::new(Taking::new(&pattern, &sorters))),
             pattern,
             limit,
+            best_first: None,
             bytes_max: budget.memory().limit(Limit::Sort),
             sorters,
             read: 0,
             stats: SortStats::default(),
             workers: Workers::default(),
         }
+    }
+
+    /// The input comes in the order of the scores of a search, by which it is sorted first.
+    pub fn of_best_first(self) -> Sort {
+        let wanted = self.limit.filter(|limit| *limit > 0);
+        let best_first = wanted.map(|wanted| BestFirst {
+            wanted,
+            least: None,
+        });
+        Sort { best_first, ..self }
     }
 
     /// Reads the input; false when the work that is allowed is used up before its end.
@@ -122,8 +162,18 @@ impl Sort {
                     break;
                 }
             }
-            let progress = input.next(run, READ_AHEAD, &mut pulled)?;
+            let most = match self.best_first {
+                Some(_) => READ_FEW,
+                None => READ_AHEAD,
+            };
+            let mut progress = input.next(run, most, &mut pulled)?;
             for member in pulled.drain(..) {
+                if let (Some(best_first), Some(row)) = (&mut self.best_first, &member.row)
+                    && best_first.ends_before(row, taking.read)
+                {
+                    progress = Progress::End;
+                    break;
+                }
                 taking.take(member)?;
             }
             self.read = taking.read;

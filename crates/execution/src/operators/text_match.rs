@@ -65,8 +65,10 @@ impl Operator for TextMatch {
             (&self.text.matcher, self.is_scored, self.is_restored);
         let rejected = &mut self.rejected;
         let take = |_: &mut Run<'_>, from: &mut Vec<Member>, out: &mut Vec<Member>| {
-            for Member { record, row, key } in from.drain(..) {
-                let Some(row) = row else { continue };
+            for mut member in from.drain(..) {
+                let Some(row) = member.row.take() else {
+                    continue;
+                };
                 let matches = match is_restored {
                     true => matcher.matches(&row),
                     false => matcher.matches_found(&row),
@@ -75,12 +77,11 @@ impl Operator for TextMatch {
                     *rejected += 1;
                     continue;
                 }
-                let (row, key) = match is_scored {
-                    true => (scored(row, key.as_deref().map(|key| &**key)), None),
-                    false => (row, key),
-                };
-                let row = Some(row);
-                out.push(Member { record, row, key });
+                member.row = Some(match is_scored {
+                    true => scored(row, member.key.take().as_deref().map(|key| &**key)),
+                    false => row,
+                });
+                out.push(member);
             }
             Ok(())
         };

@@ -20,19 +20,29 @@ const RECORD_BYTES: usize = 2 * (size_of::<RecordId>() + size_of::<usize>() + si
 
 /// Reads all of its inputs before it hands anything on.
 pub struct TextOr {
+    order: Order,
     /// How many inputs have ended.
     done: usize,
     places: HashMap<RecordId, usize>,
-    /// In the order in which they were found.
+    /// In the order in which they were found, and then in that in which they are handed on.
     found: Vec<(RecordId, f64)>,
     handed_on: usize,
     records_max: usize,
     pulled: Vec<Member>,
 }
 
+/// In which order records are handed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    AsFound,
+    /// Who wants the best few need not read the documents of the others.
+    BestFirst,
+}
+
 impl TextOr {
-    pub fn new(budget: &Budget) -> TextOr {
+    pub fn new(order: Order, budget: &Budget) -> TextOr {
         TextOr {
+            order,
             done: 0,
             places: HashMap::new(),
             found: Vec::new(),
@@ -62,6 +72,15 @@ impl TextOr {
             }
         }
         Ok(())
+    }
+
+    /// Nothing more will be found.
+    fn complete(&mut self) {
+        self.places = HashMap::new();
+        if self.order == Order::BestFirst {
+            self.found
+                .sort_by(|(_, one), (_, other)| other.total_cmp(one));
+        }
     }
 }
 
@@ -95,18 +114,19 @@ impl Operator for TextOr {
             }
             self.pulled = pulled;
             self.done += usize::from(progress == Progress::End);
+            if self.done == inputs.len() {
+                self.complete();
+            }
             if run.is_exhausted() && self.done < inputs.len() {
                 return Ok((works, Progress::More));
             }
         }
-        self.places = HashMap::new();
         let rest = self.found.get(self.handed_on..).unwrap_or_default();
         let rest = rest.iter().take(most.saturating_sub(out.len()));
         let before = out.len();
         out.extend(rest.map(|(record, score)| Member {
-            record: record.clone(),
-            row: None,
             key: Some(Box::new(rawdoc! { "score": *score })),
+            ..Member::new(record.clone(), None)
         }));
         self.handed_on += out.len() - before;
         let progress = match self.handed_on < self.found.len() {

@@ -13,6 +13,7 @@ use banyan_query::QueryError;
 use banyan_query::filter::Filter;
 use banyan_storage::{Collection, Record, RecordId};
 
+use super::document_filters::DocumentFilters;
 use super::nearby::Nearby;
 use super::{Member, Operator, Progress, Run, Stage};
 use crate::parallel::{self, Sink, Workers};
@@ -82,7 +83,7 @@ impl Window {
     pub fn read(
         members: &mut Vec<Member>,
         collection: &Arc<Collection>,
-        filter: Option<&Arc<Filter>>,
+        filters: &DocumentFilters,
         run: &mut Run<'_>,
         workers: &mut Workers,
     ) -> Result<Found, QueryError> {
@@ -93,7 +94,8 @@ impl Window {
         records.sort_unstable();
         let records = Arc::new(Records {
             collection: collection.clone(),
-            filter: filter.cloned(),
+            filters: filters.clone(),
+            is_settled: members.iter().map(|member| member.is_settled).collect(),
             records,
             bytes: AtomicU64::new(0),
         });
@@ -162,7 +164,9 @@ pub fn matching(
 /// What a window is to read.
 struct Records {
     collection: Arc<Collection>,
-    filter: Option<Arc<Filter>>,
+    filters: DocumentFilters,
+    /// Of each place in the window, whether its key has settled what is asked of its shape.
+    is_settled: Vec<bool>,
     /// In the order in which they lie, each with its place in the window.
     records: Vec<(RecordId, usize)>,
     /// Of the documents that were read so far.
@@ -214,13 +218,14 @@ impl Operator for PieceScan {
     ) -> Result<(u64, Progress), QueryError> {
         let Records {
             collection,
-            filter,
+            filters,
+            is_settled,
             bytes,
             ..
         } = &*self.records;
         let before = out.len();
         let piece = self.records.piece(self.piece);
-        for (record, _) in piece.iter().skip(self.read) {
+        for (record, place) in piece.iter().skip(self.read) {
             if out.len() >= most {
                 return Ok(((out.len() - before) as u64, Progress::More));
             }
@@ -231,7 +236,7 @@ impl Operator for PieceScan {
             let length = found.as_bytes().len();
             bytes.fetch_add(length as u64, Ordering::Relaxed);
             run.examine_document(length)?;
-            let matches = match filter {
+            let matches = match filters.for_one(is_settled[*place]) {
                 Some(filter) => filter.try_matches(&found)?,
                 None => true,
             };

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use banyan_document::Collator;
 use banyan_document::key::{self, FieldOrder};
 use banyan_document::path::{Path, position};
+use banyan_geo::Shape;
 use banyan_geo::grid::Grid;
+use banyan_geo::parse::Relation;
 use banyan_query::bounds::geo;
 use banyan_query::bounds::interval::{
     Interval, Intervals, KeyOrder, Value, condition_intervals, union,
@@ -65,10 +67,35 @@ pub struct IndexBounds {
     /// Per field, whether the keys inside the bounds come in the order that the query has: with
     /// another collation, those do that hold no strings.
     pub in_order: Vec<bool>,
+    /// The condition on shapes that the cells of a field are those of.
+    pub asked_shape: Option<AskedShape>,
     /// Per field, for `explain`: most plans are never shown.
     pub intervals: Vec<Vec<Interval<'static>>>,
     /// What `explain` shows instead of a clustered index.
     pub ends: RecordEnds,
+}
+
+/// What keys may tell of a condition on shapes on the sphere, without the documents.
+#[derive(Debug, Clone)]
+pub struct AskedShape {
+    /// The field with the cells, by its place in the keys.
+    pub field: usize,
+    /// Which of the filter's conjuncts it is.
+    pub conjunct: usize,
+    pub relation: Relation,
+    pub shape: Arc<Shape>,
+}
+
+impl AskedShape {
+    fn of(field: usize, condition: &Condition<'_>) -> Option<AskedShape> {
+        let (relation, shape) = geo::asked(condition)?;
+        Some(AskedShape {
+            field,
+            conjunct: condition.conjunct?,
+            relation,
+            shape: shape.clone(),
+        })
+    }
 }
 
 /// The intervals of the fields that ranges say nothing of.
@@ -108,6 +135,11 @@ impl IndexBounds {
     pub fn is_whole_collection(&self) -> bool {
         let ends = &self.ends;
         self.index.is_clustered() && ends.min.is_none() && ends.max.is_none()
+    }
+
+    /// Whether all keys between the first and the last that are inside are.
+    pub fn is_one_range(&self) -> bool {
+        self.ranges.len() <= 1 && self.later.fields.is_empty()
     }
 
     /// Whether at most one record can be inside.
@@ -187,6 +219,7 @@ pub(super) fn of_layout(
     let mut met: Vec<&Condition<'_>> = Vec::new();
     let mut met_disjunctions = Vec::new();
     let mut excludes_missing = false;
+    let mut asked_shape = None;
     let mut per_field = Vec::with_capacity(fields.len());
     for (position, (path, order)) in fields.iter().enumerate() {
         let in_arrays = arrays.are_on(path);
@@ -218,6 +251,11 @@ pub(super) fn of_layout(
             excludes_missing |= any.excludes_missing;
             met_disjunctions.extend(any.confined.exact.then_some(any.conjunct));
             confined = Some((any.confined, Vec::new()));
+        }
+        if let (FieldOrder::Sphere, Some((_, used))) = (*order, &confined)
+            && let [condition] = used.as_slice()
+        {
+            asked_shape = AskedShape::of(position, condition);
         }
         if let Some((confined, used)) = &confined
             && confined.exact
@@ -288,6 +326,7 @@ pub(super) fn of_layout(
         multikey: fields.iter().any(|(path, _)| arrays.are_on(path)),
         readable,
         in_order,
+        asked_shape,
         intervals,
         ends,
         layout,
@@ -388,6 +427,7 @@ pub fn whole(index: &Arc<Index>, collator: Option<&Collator>) -> Option<IndexBou
         multikey: index.is_multikey(),
         readable: readable.collect(),
         in_order: vec![alike; layout.fields.len()],
+        asked_shape: None,
         intervals: full.collect(),
         ends: RecordEnds::default(),
         layout,
@@ -407,8 +447,10 @@ fn confine_field<'c, 'a>(
         return Some((cells.next()?, Vec::new()));
     }
     if order == FieldOrder::Sphere {
-        let mut cells = conditions.iter().filter_map(|c| geo::cells(c));
-        return Some((cells.next()?, Vec::new()));
+        let mut cells = conditions
+            .iter()
+            .filter_map(|c| Some((geo::cells(c)?, vec![*c])));
+        return cells.next();
     }
     if order == FieldOrder::Hashed {
         let mut points = conditions

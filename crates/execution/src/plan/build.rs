@@ -3,15 +3,19 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use banyan_document::FieldOrder;
 use banyan_query::canonical;
-use banyan_query::{Filter, QueryError};
+use banyan_query::text::TEXT_SCORE_FIELD;
+use banyan_query::QueryError;
 use banyan_storage::Collection;
 
+use super::covering::Settled;
 use super::{Access, Branch, Covering, IndexBounds, Solution, TextAccess, Union};
 use crate::operators::{
-    CollectionScan, Covered, DistinctScan, Eof, Exchange, Fetch, GeoNear, IdLookup, IndexScan,
-    KeyDocument, KeyFields, Limit, Or, Projection, RandomScan, Reads, ReturnKey, ShardingFilter,
-    Skip, Sort, SortMerge, Stage, TellMetadata, TextMatch, TextOr, TextScore,
+    CollectionScan, Covered, DistinctScan, DocumentFilters, Eof, Exchange, Fetch, GeoNear,
+    IdLookup, IndexScan, KeyDocument, KeyFields, Limit, Or, Projection, RandomScan, Reads,
+    ReturnKey, ShardingFilter, Skip, Sort, SortMerge, Stage, TellMetadata, TextMatch, TextOr,
+    TextOrder, TextScore,
 };
 use crate::request::{DistinctOf, Goal, Request};
 
@@ -38,13 +42,12 @@ pub fn build(
         return Ok(Stage::over(own, Limit::new(size)));
     }
     let covered = covered(request, solution);
-    Ok(finish_with(
-        root,
-        request,
-        solution.sorted,
-        covered,
-        skipped,
-    ))
+    let comes = match &solution.access {
+        _ if solution.sorted => Comes::Sorted,
+        Access::Text(_) if wants_best(request) => Comes::BestFirst,
+        _ => Comes::Unsorted,
+    };
+    Ok(finish_with(root, request, comes, covered, skipped))
 }
 
 /// How the documents come that were read from an index's keys, if they were.
@@ -73,7 +76,21 @@ fn covered(request: &Request<'_>, solution: &Solution) -> Option<Covered> {
 
 /// What happens to the documents that were found, on their way out.
 pub fn finish(root: Stage, request: &Request<'_>, sorted: bool, covered: Option<Covered>) -> Stage {
-    finish_with(root, request, sorted, covered, Skipped::No)
+    let comes = match sorted {
+        true => Comes::Sorted,
+        false => Comes::Unsorted,
+    };
+    finish_with(root, request, comes, covered, Skipped::No)
+}
+
+/// In which order documents are found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comes {
+    /// In that which is asked for.
+    Sorted,
+    /// In that of their scores, by which they are to be sorted first.
+    BestFirst,
+    Unsorted,
 }
 
 /// Whether those that are to be skipped have been, before anything was fetched.
@@ -88,10 +105,11 @@ enum Skipped {
 fn fetch(
     mut input: Stage,
     collection: &Arc<Collection>,
-    filter: Option<Arc<Filter>>,
+    filters: DocumentFilters,
     request: &Request<'_>,
     sorted: bool,
 ) -> (Stage, Skipped) {
+    let filter = &filters.all;
     let query = &request.query;
     let is_sorted = sorted || query.order.pattern().is_none();
     let mut skipped = Skipped::No;
@@ -103,7 +121,7 @@ fn fetch(
     if is_of_keys && filter.is_none() && request.shard_filter.is_none() && is_sorted {
         return (input, skipped);
     }
-    let mut fetch = Fetch::new(collection.clone(), filter);
+    let mut fetch = Fetch::with(collection.clone(), filters);
     let is_decided_by_filter = request.min.is_none() && request.max.is_none();
     let is_clustered = collection.clustered_index.is_some();
     if request.wanted().is_none() && is_decided_by_filter && !is_clustered {
@@ -115,7 +133,7 @@ fn fetch(
 fn finish_with(
     mut root: Stage,
     request: &Request<'_>,
-    sorted: bool,
+    comes: Comes,
     covered: Option<Covered>,
     skipped: Skipped,
 ) -> Stage {
@@ -123,9 +141,13 @@ fn finish_with(
         root = Stage::over(root, ShardingFilter::new(filter.clone()));
     }
     let query = &request.query;
-    let sort = query.order.pattern().filter(|_| !sorted);
+    let sort = query.order.pattern().filter(|_| comes != Comes::Sorted);
     if let Some(pattern) = sort {
         let sort = Sort::new(pattern.clone(), query.wanted(), &request.budget);
+        let sort = match comes {
+            Comes::BestFirst => sort.of_best_first(),
+            Comes::Sorted | Comes::Unsorted => sort,
+        };
         root = Stage::over(root, sort);
     }
     if query.skip > 0 && skipped == Skipped::No {
@@ -182,7 +204,12 @@ fn find(
             return from_index(collection, request, solution, bounds, *reverse);
         }
         Access::Near(search) => {
-            let near = GeoNear::new(collection.clone(), search.clone(), &request.budget);
+            let near = GeoNear::new(
+                collection.clone(),
+                search.clone(),
+                request.wanted(),
+                &request.budget,
+            );
             Stage::new(near.telling(request.near.clone()))
         }
         Access::Union(union) => return from_union(collection, request, solution, union),
@@ -254,14 +281,23 @@ fn from_index(
         };
         return (Stage::new(scan), Skipped::No);
     }
-    let residual = covering.residual.clone();
-    fetch(
-        Stage::new(scan),
-        collection,
-        residual,
-        request,
-        solution.sorted,
-    )
+    let mut filters = DocumentFilters::of(covering.residual.clone());
+    if let Some(Settled(rest)) = &covering.settled {
+        scan = scan.testing_cells();
+        filters.settled = rest.clone();
+    }
+    let scan = Stage::new(scan);
+    fetch(scan, collection, filters, request, solution.sorted)
+}
+
+/// Whether a few documents are wanted, those with the best scores.
+fn wants_best(request: &Request<'_>) -> bool {
+    let pattern = request.query.order.pattern();
+    let first = pattern.and_then(|pattern| pattern.fields().first());
+    let is_by_score = first.is_some_and(|(path, order)| {
+        path.head() == TEXT_SCORE_FIELD && *order == FieldOrder::Descending
+    });
+    is_by_score && request.query.wanted().is_some()
 }
 
 /// The records that have one of the terms, and of their documents those that match.
@@ -282,7 +318,13 @@ fn from_text(collection: &Arc<Collection>, request: &Request<'_>, text: &Arc<Tex
         Some(last) => {
             scans.push(last);
             match is_scored {
-                true => Stage::over_all(scans, TextOr::new(&request.budget)),
+                true => {
+                    let order = match wants_best(request) {
+                        true => TextOrder::BestFirst,
+                        false => TextOrder::AsFound,
+                    };
+                    Stage::over_all(scans, TextOr::new(order, &request.budget))
+                }
                 false => Stage::over_all(scans, Or::default()),
             }
         }
@@ -330,7 +372,8 @@ fn from_union(
     let Some(pattern) = pattern.filter(|_| solution.sorted) else {
         let scans = branches.map(scan).collect();
         let union = Stage::over_all(scans, Or::default());
-        return fetch(union, collection, filter, request, solution.sorted);
+        let filters = DocumentFilters::of(filter);
+        return fetch(union, collection, filters, request, solution.sorted);
     };
     let fetch = |branch| {
         let fetch = Fetch::new(collection.clone(), filter.clone());

@@ -15,11 +15,18 @@ pub struct Covering {
     pub key_filter: Option<Arc<Filter>>,
     /// What of it is matched by the documents.
     pub residual: Option<Arc<Filter>>,
+    /// What of that is matched by those whose keys have settled what is asked of shapes; `None`: keys
+    /// settle nothing.
+    pub settled: Option<Settled>,
     /// The paths that `key_filter` looks at.
     pub filtered: BTreeSet<String>,
     /// The paths that are read from the keys and nowhere else; `None`: documents are fetched.
     pub covered: Option<BTreeSet<String>>,
 }
+
+/// What is left to match.
+#[derive(Debug, Clone)]
+pub struct Settled(pub Option<Arc<Filter>>);
 
 impl Covering {
     /// `sorted`: the keys come in the order that is asked for.
@@ -57,7 +64,14 @@ impl Covering {
             Some(_) => None,
             None => needs(request, sorted).filter(|paths| bounds.covers(paths)),
         };
+        let asked = bounds.asked_shape.as_ref();
+        let asked = asked.filter(|asked| is_left.get(asked.conjunct) == Some(&true));
+        let settled = asked.map(|asked| {
+            is_left[asked.conjunct] = false;
+            Settled(part(&is_left))
+        });
         Covering {
+            settled,
             key_filter: part(&is_on_key),
             residual,
             filtered,

@@ -33,6 +33,8 @@ pub mod summary;
 #[cfg(test)]
 mod tests;
 pub mod text;
+#[cfg(test)]
+mod text_tests;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -41,7 +43,7 @@ use banyan_document::number::Number;
 use bson::{RawBsonRef, RawDocument};
 
 pub use banyan_query::canonical::natural_direction;
-pub use bounds::{IndexBounds, ScanRange};
+pub use bounds::{AskedShape, IndexBounds, ScanRange};
 pub(crate) use build::{build, finish};
 pub use choose::solutions;
 pub use covering::Covering;

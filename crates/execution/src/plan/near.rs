@@ -7,8 +7,10 @@ use banyan_document::key::FieldOrder;
 use banyan_document::path::{Leaf, Path, Visit, visit_with};
 use banyan_geo::near::{Near, Unit};
 use banyan_geo::parse::{self, GeoError};
-use banyan_geo::{EARTH_RADIUS_METERS, Ended, Meter, covering, distance};
-use banyan_query::bounds::{Conjunction, geo};
+use banyan_geo::searched::SearchedCells;
+use banyan_geo::shape::Point;
+use banyan_geo::{EARTH_RADIUS_METERS, Ended, Meter, covering, distance, leaf};
+use banyan_query::bounds::{Conjunction, Intervals, geo};
 use banyan_query::filter::metered;
 use banyan_query::{Budget, ErrorKind, Filter, QueryError};
 use banyan_storage::{Collection, Index};
@@ -23,7 +25,17 @@ pub struct NearSearch {
     pub index: Arc<Index>,
     pub path: Path,
     pub near: Near,
+    /// From where distances are measured, if they are on the sphere.
+    pub center: Option<Point>,
     pub filter: Arc<Filter>,
+}
+
+/// Which of the cells are meant, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// That of the center and those behind it.
+    Behind,
+    Before,
 }
 
 /// What of a document is nearest.
@@ -47,9 +59,11 @@ impl NearSearch {
         };
         let mut fields = index.pattern.fields.iter();
         let serves = fields.any(|(known, order)| known == path && serves(*order));
+        let center = asked.near.center.on_sphere();
         serves.then(|| NearSearch {
             index: index.clone(),
             path: path.clone(),
+            center: center.map(|center| center.point),
             near: asked.near.clone(),
             filter: filter.clone(),
         })
@@ -91,8 +105,52 @@ impl NearSearch {
         }
     }
 
-    /// Where in the index those are that are so far away, at least and at most.
-    pub fn bounds(&self, least: f64, greatest: f64) -> Option<IndexBounds> {
+    /// The field of the keys whose cells say how far away a shape is, by its place there. `None`: it is
+    /// a cell of the plane.
+    pub fn field(&self, bounds: &IndexBounds) -> Option<usize> {
+        if self.index.kind.grid().is_some() || self.center.is_none() {
+            return None;
+        }
+        let mut fields = bounds.layout.fields.iter();
+        fields.position(|(path, _)| *path == self.path)
+    }
+
+    /// How far away what has this cell is at least.
+    pub fn least_distance(&self, cell: i64) -> f64 {
+        let least = |center| leaf::least_distance(center, cell) * self.units_per_radian();
+        self.center.as_ref().map_or(0.0, least)
+    }
+
+    /// How far away as many are as are wanted, where so many keys have cells of a range.
+    pub fn estimate(&self, wanted: f64, keys: usize, (low, high): (i64, i64)) -> f64 {
+        let area = leaf::area(low, high) * wanted / keys.max(1) as f64;
+        (area / std::f64::consts::PI).sqrt() * self.units_per_radian()
+    }
+
+    /// The cell of the point on the sphere, and where in the index all cells from it on are, or all
+    /// before it.
+    pub fn beside_center(&self, side: Side) -> Option<(i64, IndexBounds)> {
+        let center = leaf::number_of(self.center.as_ref()?);
+        let range = match side {
+            Side::Behind => (center, i64::MAX),
+            Side::Before => (i64::MIN, center.checked_sub(1)?),
+        };
+        Some((center, self.within(&geo::intervals(&[range]))?))
+    }
+
+    fn within(&self, cells: &Intervals<'static>) -> Option<IndexBounds> {
+        let conjunction = Conjunction::of(&self.filter);
+        bounds::of_cells(&self.index, &conjunction, &self.path, cells)
+    }
+
+    /// Where in the index those are that are so far away, at least and at most. What was searched is
+    /// left out. `None`: there is nothing left.
+    pub fn bounds(
+        &self,
+        least: f64,
+        greatest: f64,
+        searched: &mut SearchedCells,
+    ) -> Option<IndexBounds> {
         let unit = self.units_per_radian();
         let (least, greatest) = (least / unit, greatest / unit);
         let center = self.near.center;
@@ -104,12 +162,16 @@ impl NearSearch {
                 geo::plane_intervals(&grid.around_place(center.flat, least, greatest))
             }
             (None, _) => {
-                let center = center.on_sphere()?;
-                geo::intervals(&covering::ring_around(&center.point, least, greatest))
+                let least = self.near.min_distance / unit;
+                let cells = covering::ring_around(self.center.as_ref()?, least, greatest);
+                let cells = searched.add(&cells);
+                if cells.is_empty() {
+                    return None;
+                }
+                geo::intervals(&cells)
             }
         };
-        let conjunction = Conjunction::of(&self.filter);
-        bounds::of_cells(&self.index, &conjunction, &self.path, &cells)
+        self.within(&cells)
     }
 
     /// A document's closest shape. `None`: it has none.
@@ -175,10 +237,10 @@ impl NearSearch {
         if self.near.unit == Unit::Flat {
             return Ok(distance::flat(&self.near.center.flat, &shape));
         }
-        let Some(center) = self.near.center.on_sphere() else {
+        let Some(center) = &self.center else {
             return Ok(None);
         };
-        let radians = distance::spherical(&center.point, &shape, meter)?;
+        let radians = distance::spherical(center, &shape, meter)?;
         // Radians are meters put back into radians, as in MongoDB: its last digits come from there.
         Ok(radians.map(|radians| {
             radians * EARTH_RADIUS_METERS / (EARTH_RADIUS_METERS / self.units_per_radian())

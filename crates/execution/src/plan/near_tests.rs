@@ -9,7 +9,7 @@ use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, rawdoc};
 
 use super::near::NearSearch;
 use crate::fixture::{Fixture, index, request};
-use crate::request::Request;
+use crate::request::{Goal, Request};
 
 /// Places all over the earth, more of them near one of them; some are lines and polygons.
 fn documents() -> Vec<RawDocumentBuf> {
@@ -82,6 +82,55 @@ fn an_index_finds_what_a_scan_finds() {
         }
     }
     assert!(found_any > 1000);
+}
+
+/// Where all shapes are points, their keys tell most of what is asked of them. Some points lie on the
+/// edges.
+#[test]
+fn keys_of_points_tell_what_their_documents_do() {
+    let fixture = Fixture::new();
+    let point = |document: &RawDocumentBuf| {
+        let place = document.get_document("l");
+        !place.is_ok_and(|place| place.get_str("type").is_ok_and(|kind| kind != "Point"))
+    };
+    let mut documents: Vec<_> = documents().into_iter().filter(point).collect();
+    for (id, longitude) in (2000..).zip([9.0, 9.5, 10.0, 11.0]) {
+        let at = rawdoc! { "type": "Point", "coordinates": [longitude, 51.0] };
+        documents.push(rawdoc! { "_id": id, "a": 2, "l": at });
+    }
+    let indexes = [
+        index(rawdoc! { "l": "2dsphere" }, "l"),
+        index(rawdoc! { "a": 1, "l": "2dsphere" }, "al"),
+    ];
+    let scanned = fixture.collection("scanned", &documents, &[]);
+    let indexed = fixture.collection("indexed", &documents, &indexes);
+    let square = rawdoc! { "type": "Polygon", "coordinates": [[
+        [9.0, 49.0], [11.0, 49.0], [11.0, 51.0], [9.0, 51.0], [9.0, 49.0],
+    ], [
+        [9.8, 49.8], [9.8, 50.2], [10.2, 50.2], [10.2, 49.8], [9.8, 49.8],
+    ]] };
+    for filter in [
+        rawdoc! { "l": { "$geoWithin": { "$geometry": square.clone() } } },
+        rawdoc! { "l": { "$geoIntersects": { "$geometry": square.clone() } } },
+        rawdoc! { "l": { "$geoWithin": { "$geometry": square.clone() } }, "a": 2 },
+        rawdoc! { "l": { "$geoWithin": { "$geometry": square } }, "_id": { "$lt": 700 } },
+        rawdoc! { "l": { "$geoWithin": { "$centerSphere": [[10.0, 50.0], 0.012] } } },
+    ] {
+        let request = request(&filter, None);
+        let (mut found, _) = fixture.find(&indexed, &request);
+        let (mut expected, _) = fixture.find(&scanned, &request);
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert!(expected.len() > 100);
+        assert_eq!(found, expected, "{filter:?}");
+        let counting = Request {
+            goal: Goal::Count,
+            ..request
+        };
+        let mut counted = fixture.open(&indexed, &counting);
+        let count = counted.count_up_to(u64::MAX).unwrap();
+        assert_eq!(count, expected.len() as u64, "{filter:?}");
+    }
 }
 
 /// Without a condition on a place it would miss documents.
@@ -243,5 +292,13 @@ fn what_is_near_comes_first() {
         let expected = by_distance(&indexed, &request, documents());
         assert!(expected.len() > 100);
         assert_eq!(found, expected, "{filter:?}");
+        // How wide the first ring is changes nothing.
+        for wanted in [1, 20] {
+            let few = Request {
+                wanted: Some(wanted),
+                ..request.clone()
+            };
+            assert_eq!(fixture.find(&indexed, &few).0, expected, "{filter:?}");
+        }
     }
 }

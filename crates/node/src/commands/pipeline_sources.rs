@@ -19,9 +19,9 @@ use banyan_query::pipeline::{Documents, ForeignQuery, GeoNear, Pipeline, Sources
 use banyan_query::view::Resolved;
 use banyan_query::{Budget, Context, ErrorKind, JavaScript, QueryError};
 use banyan_replication::views::may_be;
-use banyan_storage::{Catalog, Collection, Namespace, Snapshot};
+use banyan_storage::{Catalog, Collection, Index, Namespace, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
 
 use super::coll_stats::append_storage_stats;
@@ -246,13 +246,18 @@ impl Sources for Collections {
         let (catalog, snapshot) = state;
         if let Some(found) = catalog.get(database, collection)
             && query.metadata().is_empty()
-            && let Some(id) = query.id()
+            && let Some(ids) = query.ids()
             && let Some(index) = found.id_index()
-            && by_id::serves(index, id, query.collator())
+            && let Some(keys) = keys_of(index, ids, query.collator())
         {
-            let record = by_id::lookup(found, &snapshot, id)?;
-            let document = record.map(|record| Ok(RawDocument::to_owned(&record)));
-            return Ok(Box::new(document.into_iter()));
+            let (found, slot) = (found.clone(), self.slot.clone());
+            let read = keys.into_iter().filter_map(move |key| {
+                let checked = slot.check();
+                let read = checked.and_then(|()| by_id::read(&found, &snapshot, &key));
+                let read = read.transpose()?;
+                Some(read.map(|record| RawDocument::to_owned(&record)))
+            });
+            return Ok(Box::new(read));
         }
         let request = match query.near() {
             Some(near) => near_request(&catalog, database, collection, near, &self.budget)?,
@@ -282,6 +287,23 @@ impl Sources for Collections {
         let resting = Resting::new(executor, &self.slot);
         Ok(Box::new(resting.map(|row| row.map(Row::into_owned))))
     }
+}
+
+/// As many documents are found without a plan.
+const IDS_MAX: usize = 1024;
+
+/// The keys of values in an index on `_id`, each once and in their order. `None`: there are many, or it
+/// does not find what the query means by them.
+fn keys_of(index: &Index, ids: &[RawBson], collator: Option<&Collator>) -> Option<Vec<Vec<u8>>> {
+    let serves = |id: &RawBson| by_id::serves(index, id.as_raw_bson_ref(), collator);
+    if ids.len() > IDS_MAX || !ids.iter().all(serves) {
+        return None;
+    }
+    let keys = ids.iter().map(|id| by_id::key(index, id.as_raw_bson_ref()));
+    let mut keys: Vec<Vec<u8>> = keys.collect();
+    keys.sort_unstable();
+    keys.dedup();
+    Some(keys)
 }
 
 /// What finds the documents that a `$geoNear` asks for.

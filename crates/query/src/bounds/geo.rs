@@ -1,5 +1,7 @@
 //! Where in an index the cells of shapes lie that a condition asks for.
 
+use std::sync::Arc;
+
 use banyan_document::key::cell_of_plane;
 use banyan_geo::grid::Grid;
 use banyan_geo::parse::Relation;
@@ -28,7 +30,8 @@ pub fn plane_cells(condition: &Condition<'_>, grid: &Grid) -> Option<Intervals<'
     Some(plane_intervals(&grid.asked(shape)?))
 }
 
-fn asked<'c>(condition: &Condition<'c>) -> Option<(Relation, &'c Shape)> {
+/// What a condition asks of shapes.
+pub fn asked<'c>(condition: &Condition<'c>) -> Option<(Relation, &'c Arc<Shape>)> {
     match condition.predicate {
         Predicate::Geo(geo) if !condition.negated => Some((geo.relation, &geo.shape)),
         _ => None,

@@ -106,20 +106,23 @@ impl ForeignQuery {
         Filter::all_of(filters.collect::<Result<_, _>>()?, collator, budget)
     }
 
-    /// The `_id` of the one document that is asked for, if the query says nothing else.
-    pub fn id(&self) -> Option<RawBsonRef<'_>> {
+    /// The values of `_id` of which documents are asked for, each of which one at most has, if the query
+    /// says nothing else.
+    pub fn ids(&self) -> Option<&[RawBson]> {
         let [Condition::OneOf { path, values }] = self.conditions.as_slice() else {
             return None;
         };
-        let [value] = values.as_slice() else {
-            return None;
-        };
         // Others may be equal to more than one value.
-        let is_one = !matches!(
-            value,
-            RawBson::Array(_) | RawBson::Null | RawBson::RegularExpression(_) | RawBson::Undefined
-        );
-        (path == "_id" && is_one).then(|| value.as_raw_bson_ref())
+        let is_one = |value: &RawBson| {
+            !matches!(
+                value,
+                RawBson::Array(_)
+                    | RawBson::Null
+                    | RawBson::RegularExpression(_)
+                    | RawBson::Undefined
+            )
+        };
+        (path == "_id" && values.iter().all(is_one)).then_some(values)
     }
 
     /// How its strings are compared; `None`: by their bytes.

@@ -142,9 +142,13 @@ impl StageRun for UnionRun {
                 let query = query.told(union.leading.metadata());
                 let query = query.near_to(union.leading.near(&self.variables));
                 let input = self.reader.documents(&query)?;
-                let sources = self.reader.sources.clone();
-                let run = union.pipeline.run_within(input, sources, &self.variables)?;
-                self.running.insert(Box::new(run))
+                self.running.insert(match union.pipeline.is_empty() {
+                    true => input,
+                    false => {
+                        let sources = self.reader.sources.clone();
+                        Box::new(union.pipeline.run_within(input, sources, &self.variables)?)
+                    }
+                })
             }
         };
         match running.next() {

@@ -23,7 +23,7 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::{DocumentWriter, key};
 
-use super::dependencies::Needed;
+use super::dependencies::{Dependencies, Needed, Pruner};
 use super::project::Projector;
 use super::sort_key::SortKey;
 use super::specification::{Fields, missing};
@@ -193,6 +193,8 @@ impl Stage for SetWindowFields {
 
     fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
         Ok(Box::new(WindowRun {
+            pruner: Pruner::new(&self.kept(&start.needed)),
+            needed: Needed::of(&start.needed),
             partition: self.partition.as_ref().map(|by| by.bind(start.variables)),
             stage: self,
             variables: start.variables.clone(),
@@ -207,8 +209,30 @@ impl Stage for SetWindowFields {
     }
 }
 
+impl SetWindowFields {
+    /// What of a document is looked at once it has its place in the order.
+    fn kept(&self, needed: &Dependencies) -> Dependencies {
+        let Dependencies::Paths(needed) = needed else {
+            return Dependencies::Whole;
+        };
+        let mut paths = needed.clone();
+        let mut outputs = self.outputs.iter();
+        if !outputs.all(|output| output.function.dependencies(&mut paths)) {
+            return Dependencies::Whole;
+        }
+        // Ranks and windows of values look at it again.
+        if let Some(order) = &self.order {
+            order.dependencies(&mut paths);
+        }
+        Dependencies::Paths(paths)
+    }
+}
+
 struct WindowRun {
     stage: Arc<SetWindowFields>,
+    pruner: Pruner,
+    /// What the stages behind it look at.
+    needed: Needed,
     partition: Option<Expression>,
     /// The variables of the `$lookup` stages around.
     variables: Variables,
@@ -274,7 +298,10 @@ impl StageRun for WindowRun {
             key.pattern.write_key(document, &mut order)?;
         }
         let bytes = document.as_bytes().len() + size_of::<Placed>();
-        sorter.push_with(&order, bytes, |out| Placed::put(partition, document, out))?;
+        sorter.push_with(&order, bytes, |out| {
+            Placed::put_partition(partition, out);
+            self.pruner.prune_into(document, out);
+        })?;
         Ok(Flow::Continue)
     }
 
@@ -294,8 +321,7 @@ impl StageRun for WindowRun {
         done.at += 1;
         let mut writer = DocumentWriter::with_capacity(document.as_bytes().len() + 16);
         let setter = &self.stage.setter;
-        let needed = &Needed::All;
-        setter.apply(document, &self.arena, &variables, needed, &mut writer)?;
+        setter.apply(document, &self.arena, &variables, &self.needed, &mut writer)?;
         match next.push(&writer.finish())? {
             Flow::Continue | Flow::Full => Ok(Drained::More),
             Flow::Stop => Ok(Drained::Done),

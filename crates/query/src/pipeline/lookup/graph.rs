@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use foldhash::fast::RandomState;
 
 use banyan_document::{Collator, DocumentWriter, Number, field, key, path};
 
@@ -206,13 +207,16 @@ fn one_step(
     writer.append_str("foreignField", connect_to);
     writer.append_str("as", "found");
     writer.begin_array("pipeline");
-    writer.push_document();
-    writer.begin_document("$match");
-    writer.begin_document(connect_to);
-    writer.append_bool("$exists", true);
-    writer.end();
-    writer.end();
-    writer.end();
+    // Every document has one.
+    if connect_to != "_id" {
+        writer.push_document();
+        writer.begin_document("$match");
+        writer.begin_document(connect_to);
+        writer.append_bool("$exists", true);
+        writer.end();
+        writer.end();
+        writer.end();
+    }
     if let Some(restriction) = restriction {
         writer.push_document();
         writer.append_doc("$match", restriction);
@@ -292,7 +296,7 @@ struct GraphRun {
 /// Values to look for, each once in the whole search.
 #[derive(Default)]
 struct Frontier {
-    asked: HashSet<Box<[u8]>>,
+    asked: HashSet<Box<[u8]>, RandomState>,
     values: Vec<RawBson>,
 }
 
@@ -336,9 +340,10 @@ impl GraphRun {
         }
         let mut reached = DocumentWriter::new();
         reached.begin_array("");
-        let (mut visited, mut depth) = (HashSet::<Box<[u8]>>::new(), 0);
+        let (mut visited, mut depth) = (HashSet::<Box<[u8]>, RandomState>::default(), 0);
         while !frontier.values.is_empty() && graph.depth_max.is_none_or(|max| depth <= max) {
             let values = std::mem::take(&mut frontier.values);
+            let is_last = graph.depth_max == Some(depth);
             let values: Vec<_> = values.iter().map(RawBson::as_raw_bson_ref).collect();
             self.join.find(&values, &self.variables, &mut |found| {
                 // Documents are told apart by bytes, whatever the collation.
@@ -349,11 +354,13 @@ impl GraphRun {
                 }
                 holding.add(id.len() + found.as_bytes().len())?;
                 visited.insert(id.into());
-                let mut next = Vec::new();
-                let parts = graph.connect_from.parts();
-                path::each_value(found, parts, &mut |value| next.push(value));
-                for value in next {
-                    frontier.add(value, collator, budget, holding)?;
+                if !is_last {
+                    let mut next = Vec::new();
+                    let parts = graph.connect_from.parts();
+                    path::each_value(found, parts, &mut |value| next.push(value));
+                    for value in next {
+                        frontier.add(value, collator, budget, holding)?;
+                    }
                 }
                 match &graph.depth_field {
                     None => reached.push(RawBsonRef::Document(found)),

@@ -1,6 +1,6 @@
 //! The documents of one partition, in their order.
 
-use bson::{RawBson, RawDocument, RawDocumentBuf};
+use bson::{RawBson, RawDocumentBuf};
 
 use crate::budget::Budget;
 use crate::error::QueryError;
@@ -17,16 +17,16 @@ pub(super) struct Placed {
 }
 
 impl Placed {
-    /// Appends what one with these is read from.
-    pub fn put(partition: usize, document: &RawDocument, out: &mut Vec<u8>) {
+    /// Appends what is in front of the document where one is read.
+    pub fn put_partition(partition: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(&(partition as u64).to_le_bytes());
-        out.extend_from_slice(document.as_bytes());
     }
 }
 
 impl Spilled for Placed {
     fn write(&self, out: &mut Vec<u8>) {
-        Placed::put(self.partition, &self.document, out);
+        Placed::put_partition(self.partition, out);
+        out.extend_from_slice(self.document.as_bytes());
     }
 
     fn read(bytes: &[u8]) -> Option<Placed> {
