@@ -82,7 +82,7 @@ async fn a_set_gives_reads_their_time() -> Result<()> {
     .await;
     eventually("the time is taken back", || async {
         admin.run_command(read_time(0)).await?;
-        Ok(())
+        Ok::<_, mongodb::error::Error>(())
     })
     .await;
     slow(&client, doc! {}).await?;
