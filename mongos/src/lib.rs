@@ -12,6 +12,7 @@
 
 pub mod answer;
 pub mod catalog;
+mod cluster_parameters;
 pub mod collation;
 pub mod commands;
 pub mod config_servers;

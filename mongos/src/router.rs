@@ -14,6 +14,7 @@ use bson::oid::ObjectId;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::Catalog;
+use crate::cluster_parameters::ClusterParameters;
 use crate::cursors::Cursors;
 use crate::defaults::Defaults;
 use crate::figures::Figures;
@@ -49,6 +50,7 @@ pub struct Router {
     pub figures: Sharded<Figures>,
     pub gossip: Gossip,
     pub defaults: Defaults,
+    pub cluster_parameters: ClusterParameters,
     pub users: ClusterUsers,
     /// Where tests have it fail.
     pub fail_points: FailPoints,
@@ -87,6 +89,7 @@ impl Router {
             figures: Sharded::new(|| Figures::new(commands)),
             gossip: Gossip::default(),
             defaults: Defaults::default(),
+            cluster_parameters: ClusterParameters::default(),
             memory: banyan_spill::memory(&std::env::temp_dir()),
         }
     }

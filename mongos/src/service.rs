@@ -53,6 +53,8 @@ impl Service for Router {
     async fn call(self: &Arc<Self>, connection: &Arc<Connection>, request: Request) -> Reply {
         let completed = self.defaults.completed(&request);
         let request = completed.as_ref().unwrap_or(&request);
+        let timed = self.timed(connection, request);
+        let request = timed.as_ref().unwrap_or(request);
         let answer = match deadline(request) {
             Ok(deadline) => {
                 let context = Context {

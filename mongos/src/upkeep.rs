@@ -26,11 +26,14 @@ impl Router {
     }
 }
 
-/// Keeps the defaults up to date for as long as the router runs.
+/// Keeps the defaults and the cluster's parameters up to date for as long as the router runs.
 pub async fn keep_defaults(router: Arc<Router>) {
     loop {
         if let Err(error) = router.refresh_defaults().await {
             tracing::debug!(%error, "cannot read the default read and write concern");
+        }
+        if let Err(error) = router.refresh_cluster_parameters().await {
+            tracing::debug!(%error, "cannot read the cluster's parameters");
         }
         tokio::select! {
             () = router.identity.stop.cancelled() => return,

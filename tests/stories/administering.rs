@@ -205,6 +205,77 @@ async fn what_cannot_be_set_is_refused() -> Result<()> {
     Ok(())
 }
 
+/// A standalone makes indexes anew while it is written to, and goes on to hold to them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn indexes_are_made_anew() -> Result<()> {
+    let mut server = Launch::mongod().start().await;
+    let client = server.direct().await;
+    let shop = client.database("shop");
+    let items = shop.collection::<Document>("items");
+    let indexes = vec![
+        doc! { "key": { "sku": 1 }, "name": "sku", "unique": true },
+        doc! { "key": { "tags": 1, "sku": -1 }, "name": "tags" },
+        doc! { "key": { "text": "text" }, "name": "text" },
+    ];
+    shop.run_command(doc! { "createIndexes": "items", "indexes": indexes })
+        .await?;
+    let item = |n: i32| {
+        doc! { "_id": n, "sku": n, "tags": [n % 7, n % 11], "text": format!("number {n}") }
+    };
+    items.insert_many((0..20_000).map(item)).await?;
+    let writing = tokio::spawn({
+        let items = items.clone();
+        async move {
+            for n in 20_000..20_400 {
+                items.insert_one(item(n)).await?;
+                let (old, set) = (
+                    doc! { "_id": n - 20_000 },
+                    doc! { "tags": [n], "text": "new" },
+                );
+                items.update_one(old, doc! { "$set": set }).await?;
+                items.delete_one(doc! { "_id": n - 15_000 }).await?;
+            }
+            Ok::<_, mongodb::error::Error>(())
+        }
+    });
+    let reply = shop.run_command(doc! { "reIndex": "items" }).await?;
+    ensure!(reply.get_i32("nIndexes")? == 4 && reply.get_i32("nIndexesWas")? == 4);
+    writing.await??;
+    let check = || async {
+        let listed = items.list_index_names().await?;
+        ensure!(listed == ["_id_", "sku", "tags", "text"], "{listed:?}");
+        let valid = shop
+            .run_command(doc! { "validate": "items", "full": true })
+            .await?;
+        ensure!(valid.get_bool("valid")?, "{valid}");
+        ensure!(items.count_documents(doc! { "tags": 20_100 }).await? == 1);
+        ensure!(items.find_one(doc! { "_id": 20_399 }).await?.is_some());
+        ensure!(
+            items
+                .insert_one(doc! { "_id": "x", "sku": 5 })
+                .await
+                .is_err()
+        );
+        ensure!(items.insert_one(item(20_399)).await.is_err());
+        Ok::<_, anyhow::Error>(())
+    };
+    check().await?;
+    server.kill();
+    server.start().await;
+    check().await?;
+
+    // One without documents, and what is none.
+    let empty = doc! { "createIndexes": "empty", "indexes": [{ "key": { "a": 1 }, "name": "a" }] };
+    shop.run_command(empty).await?;
+    let reply = shop.run_command(doc! { "reIndex": "empty" }).await?;
+    ensure!(reply.get_i32("nIndexes")? == 2, "{reply}");
+    ensure!(code(shop.run_command(doc! { "reIndex": "nowhere" }).await) == Some(26));
+    let set = ReplicaSet::start("alone", 1, &[]).await;
+    let shop = set.client().await.database("shop");
+    ensure!(code(shop.run_command(doc! { "reIndex": "items" }).await) == Some(20));
+    Ok(())
+}
+
 /// A router tells of its connections to the members of the cluster, and drops them when told to; it
 /// goes on all the same.
 #[tokio::test]
@@ -239,6 +310,34 @@ async fn connections_are_told_of_and_dropped() -> Result<()> {
     })
     .await;
     let shop = client.database("shop");
+    let size = doc! { "dataSize": "shop.items" };
+    let size = client.database("other").run_command(size).await?;
+    ensure!(size.get_i64("numObjects")? == 2, "{size}");
+    let chunk = bson::Binary {
+        subtype: bson::spec::BinarySubtype::Generic,
+        bytes: b"abc".to_vec(),
+    };
+    let chunks = client.database("shop").collection::<Document>("fs.chunks");
+    chunks
+        .insert_one(doc! { "files_id": 1, "n": 0, "data": chunk })
+        .await?;
+    let sum = doc! { "filemd5": 1, "root": "fs" };
+    let sum = client.database("shop").run_command(sum).await?;
+    ensure!(
+        sum.get_str("md5")? == "900150983cd24fb0d6963f7d28e17f72",
+        "{sum}"
+    );
+    let version = doc! { "setFeatureCompatibilityVersion": "4.4" };
+    ensure!(code(admin.run_command(version).await) == Some(4_926_900));
+    let parameters = doc! { "version": "1", "strict": true };
+    let validated = doc! { "validateDBMetadata": 1, "apiParameters": parameters };
+    let validated = admin.run_command(validated).await?;
+    ensure!(
+        validated.get_array("apiVersionErrors")?.is_empty(),
+        "{validated}"
+    );
+    let search = doc! { "listSearchIndexes": "items" };
+    ensure!(code(client.database("shop").run_command(search).await) == Some(31_082));
     let compact = shop.run_command(doc! { "compact": "items" });
     ensure!(code(compact.await) == Some(115));
     Ok(())

@@ -38,6 +38,97 @@ fn watch(options: Document) -> Document {
     doc! { "aggregate": "posts", "pipeline": [{ "$changeStream": options }], "cursor": {} }
 }
 
+/// An event that fits into no document comes in fragments, and a stream goes on behind any of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_event_comes_in_fragments() -> Result<()> {
+    const LARGE: usize = (16 << 20) - 1024;
+    const TOO_LARGE: i32 = 10_334;
+    let set = ReplicaSet::start("split", 1, &[]).await;
+    let database = set.client().await.database("test");
+    let images = doc! { "enabled": true };
+    database
+        .run_command(doc! { "create": "posts", "changeStreamPreAndPostImages": images })
+        .await?;
+    let posts = database.collection::<Document>("posts");
+    let text = |letter: &str| letter.repeat(LARGE);
+    posts
+        .insert_one(doc! { "_id": 1, "text": text("a") })
+        .await?;
+    let since = database.run_command(doc! { "ping": 1 }).await?;
+    let since = since.get_timestamp("operationTime")?;
+    posts
+        .update_one(doc! { "_id": 1 }, doc! { "$set": { "text": text("b") } })
+        .await?;
+    posts.insert_one(doc! { "_id": 2 }).await?;
+
+    // The rest of the events, each with the fields that it has.
+    let database = &database;
+    let read = |start: Document, splits: bool| async move {
+        let mut stage = doc! { "fullDocument": "required", "fullDocumentBeforeChange": "required" };
+        stage.extend(start);
+        let mut pipeline = vec![doc! { "$changeStream": stage }];
+        if splits {
+            pipeline.push(doc! { "$changeStreamSplitLargeEvent": {} });
+        }
+        let command =
+            doc! { "aggregate": "posts", "pipeline": pipeline, "cursor": { "batchSize": 0 } };
+        let reply = database.run_command(command).await?;
+        let id = reply
+            .get_document("cursor")
+            .and_then(|cursor| cursor.get_i64("id"));
+        let id = id.unwrap_or_default();
+        let mut events: Vec<Document> = Vec::new();
+        while events
+            .last()
+            .is_none_or(|last| last.contains_key("splitEvent"))
+        {
+            let more = doc! { "getMore": id, "collection": "posts", "maxTimeMS": 1000 };
+            let reply = database.run_command(more).await?;
+            let cursor = reply.get_document("cursor").cloned().unwrap_or_default();
+            for event in cursor.get_array("nextBatch").into_iter().flatten() {
+                events.extend(event.as_document().cloned());
+            }
+        }
+        Ok::<_, mongodb::error::Error>(events)
+    };
+    let begin = doc! { "startAtOperationTime": Timestamp { time: since.time, increment: since.increment + 1 } };
+    let refused = read(begin.clone(), false).await.unwrap_err();
+    ensure!(code(&refused) == Some(TOO_LARGE), "{refused}");
+    let all = read(begin, true).await?;
+    let fields: Vec<Vec<String>> = all
+        .iter()
+        .map(|event| event.keys().cloned().collect())
+        .collect();
+    ensure!(all.len() == 4, "{fields:?}");
+    ensure!(
+        fields[0].last().is_some_and(|last| last == "fullDocument"),
+        "{fields:?}"
+    );
+    ensure!(
+        fields[1] == ["_id", "splitEvent", "fullDocumentBeforeChange"],
+        "{fields:?}"
+    );
+    ensure!(
+        fields[2] == ["_id", "splitEvent", "updateDescription"],
+        "{fields:?}"
+    );
+    ensure!(all[2].get_document("splitEvent")? == &doc! { "fragment": 3, "of": 3 });
+    for seen in 0..3 {
+        let token = all[seen].get_document("_id")?.clone();
+        let rest = read(doc! { "resumeAfter": token.clone() }, true).await?;
+        ensure!(rest == all[seen + 1..], "behind fragment {seen}");
+        let refused = read(doc! { "resumeAfter": token }, false)
+            .await
+            .unwrap_err();
+        ensure!(code(&refused) == Some(280), "{refused}");
+    }
+    let misplaced = doc! { "aggregate": "posts", "cursor": {}, "pipeline": [
+        { "$changeStreamSplitLargeEvent": {} },
+    ] };
+    ensure!(code_of(&set.client().await, "test", misplaced).await? == 20);
+    Ok(())
+}
+
 const INSERTS: i32 = 400;
 
 /// Inserts numbers one after another, each until it is acknowledged.

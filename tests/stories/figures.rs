@@ -384,6 +384,54 @@ async fn top_tells_how_long_each_collection_was_worked_on() -> Result<()> {
     Ok(())
 }
 
+/// How often an index finds documents, how long a collection was worked on, and how often it was
+/// scanned, is told of the collection alone.
+#[tokio::test]
+async fn the_use_of_collections_and_indexes_is_told() -> Result<()> {
+    let server = Launch::mongod().start().await;
+    let database = server.direct().await.database("figures");
+    let run = |command: Document| database.run_command(command);
+    let index = doc! { "key": { "a": 1 }, "name": "a_1" };
+    run(doc! { "createIndexes": "c", "indexes": [index] }).await?;
+    run(doc! { "insert": "c", "documents": [{ "_id": 1, "a": 1 }, { "_id": 2, "a": 2 }] }).await?;
+    for _ in 0..3 {
+        run(doc! { "find": "c", "filter": { "a": 1 } }).await?;
+    }
+    run(doc! { "find": "c", "filter": { "_id": 1 } }).await?;
+    run(doc! { "find": "c" }).await?;
+    let set = doc! { "q": { "a": 2 }, "u": { "$set": { "b": 1 } } };
+    run(doc! { "update": "c", "updates": [set] }).await?;
+    let all = |stage: Document| {
+        let database = database.clone();
+        async move {
+            let command = doc! { "aggregate": "c", "pipeline": [stage], "cursor": {} };
+            let reply = database.run_command(command).await?;
+            let batch = reply.get_document("cursor")?.get_array("firstBatch")?;
+            let documents = batch.iter().filter_map(Bson::as_document);
+            Ok::<_, anyhow::Error>(documents.cloned().collect::<Vec<_>>())
+        }
+    };
+    let mut uses = BTreeMap::new();
+    for index in all(doc! { "$indexStats": {} }).await? {
+        let operations = index.get_document("accesses")?.get_i64("ops")?;
+        uses.insert(index.get_str("name")?.to_owned(), operations);
+    }
+    ensure!(uses["a_1"] == 4 && uses["_id_"] == 1, "{uses:?}");
+    let asked = doc! { "latencyStats": { "histograms": true }, "queryExecStats": {} };
+    let told = all(doc! { "$collStats": asked }).await?.remove(0);
+    let latencies = told.get_document("latencyStats")?;
+    let operations = |class: &str| latencies.get_document(class)?.get_i64("ops");
+    ensure!(operations("writes")? == 2, "{told}");
+    ensure!(operations("reads")? >= 5, "{told}");
+    let histogram = latencies.get_document("writes")?.get_array("histogram")?;
+    ensure!(!histogram.is_empty(), "{told}");
+    let scans = told
+        .get_document("queryExecStats")?
+        .get_document("collectionScans")?;
+    ensure!(scans.get_i64("total")? == 1, "{told}");
+    Ok(())
+}
+
 async fn count(database: &Database) -> Result<i64> {
     let reply = database.run_command(doc! { "count": "c" }).await?;
     Ok(i64::from(reply.get_i32("n")?))

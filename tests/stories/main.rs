@@ -8,6 +8,7 @@ mod capped;
 mod changes;
 mod clients;
 mod cluster;
+mod cluster_parameters;
 mod clustered;
 mod collation;
 mod concerns;

@@ -3,6 +3,7 @@
 mod add_shard;
 mod balancer_control;
 mod change_indexes;
+mod cluster_parameter;
 mod commit_migration;
 mod commit_split;
 mod create_database;
@@ -26,6 +27,7 @@ pub fn commands() -> Vec<&'static CommandSpec> {
         &balancer_control::STOP,
         &balancer_control::STATUS,
         &change_indexes::SPEC,
+        &cluster_parameter::SPEC,
         &commit_migration::SPEC,
         &commit_split::SPEC,
         &create_database::SPEC,

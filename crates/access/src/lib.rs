@@ -47,6 +47,7 @@ pub mod pipelines;
 pub mod reads_and_writes;
 pub mod redaction;
 pub mod sasl;
+pub mod search;
 pub mod sessions;
 pub mod shape;
 pub mod sharding;

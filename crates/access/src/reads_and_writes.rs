@@ -64,6 +64,15 @@ pub fn writes_output(body: &RawDocument) -> bool {
     output.is_some_and(|stage| matches!(stage.name(), "$out" | "$merge"))
 }
 
+/// Whether a read ends after the time that `defaultMaxTimeMS` gives those that name none.
+pub fn is_timed_read(name: &str, body: &RawDocument) -> bool {
+    match name {
+        "find" | "count" | "distinct" | "dbHash" => true,
+        "aggregate" => !writes_output(body),
+        _ => false,
+    }
+}
+
 /// The collection is named with its database, whatever database the command is sent to.
 pub fn data_size(check: &Check<'_>) -> bool {
     match check.named().and_then(|name| name.split_once('.')) {

@@ -100,9 +100,17 @@ impl PlanSummaryStats {
 
     /// The plan begins, or goes on; the scan of a collection that has just begun.
     pub fn begin(&self) -> Option<Scan> {
-        let is_scan = matches!(self.summary, Summary::Scan);
-        let begins = is_scan && !self.has_begun.swap(true, Ordering::Relaxed);
-        begins.then_some(Scan {
+        if self.has_begun.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        let indexes = self.summary.indexes();
+        for (at, index) in indexes.iter().enumerate() {
+            // However many branches use it.
+            if !indexes[..at].iter().any(|before| before.id == index.id) {
+                index.note_use();
+            }
+        }
+        matches!(self.summary, Summary::Scan).then_some(Scan {
             tailable: self.tailable,
         })
     }

@@ -15,7 +15,7 @@ use crate::counters::Counters;
 use crate::operations::operation_word;
 use crate::profiling::{self, collection_of, returns_documents};
 use crate::shape;
-use crate::top::Kind;
+use crate::top::{Kind, Operation, Scans};
 
 /// A command that a client sent, or the process itself, has ended.
 pub fn settle(ctx: &CommandContext<'_>, place: usize, result: &CommandResult) {
@@ -118,9 +118,18 @@ fn note_top(ctx: &CommandContext<'_>, took: Duration) {
         Kind::Remove => ctx.work.delete_tried.value().max(1),
         _ => 1,
     };
-    ctx.node
-        .top
-        .note(found.id, kind, ctx.spec.writes, took, count);
+    let operation = Operation {
+        kind,
+        class: class_of(ctx.spec.name),
+        writes: ctx.spec.writes,
+        count,
+        took,
+        scans: Scans {
+            total: ctx.work.collection_scans.value(),
+            tailable: ctx.work.tailable_scans.value(),
+        },
+    };
+    ctx.node.top.note(found.id, &operation);
 }
 
 fn note_slow(ctx: &CommandContext<'_>, took: Duration, result: &CommandResult) {

@@ -23,6 +23,7 @@ use tokio::runtime::Handle;
 
 use crate::access::signing_keys;
 use crate::access::users::{self, NodeUsers};
+use crate::cluster_parameters::ClusterParameters;
 use crate::counters::{Counters, Sharded};
 use crate::cursors::CursorManager;
 use crate::index_builds::active::IndexBuilds;
@@ -124,6 +125,7 @@ pub struct Node {
     pub log: Arc<Log>,
     /// The concerns of commands that name none.
     pub defaults: KnownDefaults,
+    pub cluster_parameters: ClusterParameters,
     /// What clients' writes pass.
     pub(crate) write_gate: WriteGate,
     pub(crate) user_writes: UserWrites,
@@ -197,6 +199,7 @@ impl Node {
             sessions: LogicalSessions::default(),
             snapshots: Snapshots::default(),
             defaults: KnownDefaults::default(),
+            cluster_parameters: ClusterParameters::default(),
             write_gate: WriteGate::default(),
             user_writes: UserWrites::default(),
             fail_points: FailPoints::default(),
@@ -209,6 +212,7 @@ impl Node {
         // A shard's are those of its cluster.
         if node.info.role != ClusterRole::Shard {
             signing_keys::watch(&node.access, &node.replica.machine);
+            node.cluster_parameters.watch(&node.replica.machine);
         }
         let points = Arc::downgrade(&node);
         node.replica.machine.on_point(Box::new(move |point| {

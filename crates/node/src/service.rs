@@ -10,7 +10,7 @@
 //! 5. The cluster time is attached, the command is counted, and logged if it was slow.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use banyan_replication::set::write_concern::{self, Awaited, WriteConcern};
 use banyan_replication::write::context::Operation as _;
@@ -96,6 +96,9 @@ impl NodeService {
         let owner = admitted.map_err(|error| refused(refusal::label(error, spec, &generic)))?;
         let mut ctx = CommandContext::new(&self.node, conn, request, spec, &self.table, generic);
         ctx.owner = owner;
+        if let Some(limit) = self.read_time_max(conn, &ctx)? {
+            ctx.deadline = Some(ctx.started + limit);
+        }
         ctx.api = api;
         let before = Before::of(&ctx).await.map_err(refused)?;
         let result = match failing::before(&ctx).await {
@@ -379,6 +382,30 @@ impl NodeService {
                 "It is illegal to provide a txnNumber for this command",
             )),
         }
+    }
+
+    /// How long a client's read may take that names no time.
+    fn read_time_max(
+        &self,
+        conn: &Connection,
+        ctx: &CommandContext<'_>,
+    ) -> Result<Option<Duration>, CommandError> {
+        let node = &self.node;
+        let Some(limit) = node.cluster_parameters.read_time_max(&node.replica) else {
+            return Ok(None);
+        };
+        // A router has said it for its client.
+        let is_asked = ctx.generic.max_time_ms.is_some()
+            || ctx.generic.shard_version.is_some()
+            || conn.id == OWN_CONNECTION_ID;
+        if is_asked || !reads_and_writes::is_timed_read(ctx.spec.name, ctx.body()) {
+            return Ok(None);
+        }
+        let may_bypass = node.access.is_enforced() && {
+            let identity = node.users().identity(conn)?;
+            identity.allows(Action::BypassDefaultMaxTimeMS, Resource::Cluster)
+        };
+        Ok((!may_bypass).then_some(limit))
     }
 
     /// What has to hold of the command's writes before its reply leaves.

@@ -1,4 +1,4 @@
-//! How long the collections were worked on, for the `top` command.
+//! How long the collections were worked on, for the `top` command and for `$collStats`.
 //!
 //! Times are kept by the collection's id: what was dropped is gone, and a new collection of the
 //! same name begins at nothing.
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::time::Duration;
 
-use banyan_process::figures::Sharded;
+use banyan_process::figures::{OperationClass, Sharded, SparseLatency};
 use banyan_storage::{Catalog, CollectionId};
 use parking_lot::Mutex;
 
@@ -51,12 +51,41 @@ impl Spent {
     }
 }
 
+impl Scans {
+    fn add(&mut self, other: Scans) {
+        self.total = self.total.saturating_add(other.total);
+        self.tailable = self.tailable.saturating_add(other.tailable);
+    }
+}
+
 /// One collection's times.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Usage {
     pub reads: Spent,
     pub writes: Spent,
     kinds: [Spent; 6],
+    latencies: [SparseLatency; 3],
+    pub scans: Scans,
+}
+
+/// Scans of a whole collection.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Scans {
+    pub total: u64,
+    pub tailable: u64,
+}
+
+/// What a command has done to a collection.
+#[derive(Debug, Clone, Copy)]
+pub struct Operation {
+    pub kind: Kind,
+    pub class: OperationClass,
+    pub writes: bool,
+    /// How many operations it was.
+    pub count: u64,
+    /// How long they took together.
+    pub took: Duration,
+    pub scans: Scans,
 }
 
 impl Usage {
@@ -70,9 +99,19 @@ impl Usage {
         self.kinds[kind as usize]
     }
 
-    fn note(&mut self, kind: Kind, writes: bool, spent: Spent) {
-        self.kinds[kind as usize].add(spent);
-        let lock = if writes {
+    pub fn latency(&self, class: OperationClass) -> &SparseLatency {
+        &self.latencies[class as usize]
+    }
+
+    fn note(&mut self, operation: &Operation) {
+        let spent = Spent {
+            micros: u64::try_from(operation.took.as_micros()).unwrap_or(u64::MAX),
+            count: operation.count,
+        };
+        self.kinds[operation.kind as usize].add(spent);
+        self.latencies[operation.class as usize].note(operation.took);
+        self.scans.add(operation.scans);
+        let lock = if operation.writes {
             &mut self.writes
         } else {
             &mut self.reads
@@ -86,6 +125,10 @@ impl Usage {
         for (own, other) in self.kinds.iter_mut().zip(&other.kinds) {
             own.add(*other);
         }
+        for (own, other) in self.latencies.iter_mut().zip(&other.latencies) {
+            own.merge(other);
+        }
+        self.scans.add(other.scans);
     }
 }
 
@@ -96,26 +139,25 @@ type Part = Mutex<HashMap<CollectionId, Usage>>;
 pub struct Top(Sharded<Part>);
 
 impl Top {
-    /// `count` operations on a collection that took so long together.
-    pub fn note(
-        &self,
-        collection: CollectionId,
-        kind: Kind,
-        writes: bool,
-        took: Duration,
-        count: u64,
-    ) {
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let spent = Spent { micros, count };
+    pub fn note(&self, collection: CollectionId, operation: &Operation) {
         let mut part = self.0.local().lock();
         let is_full = part.len() >= COLLECTIONS_MAX;
         match part.entry(collection) {
-            Entry::Occupied(mut usage) => usage.get_mut().note(kind, writes, spent),
-            Entry::Vacant(place) if !is_full => {
-                place.insert(Usage::default()).note(kind, writes, spent)
-            }
+            Entry::Occupied(mut usage) => usage.get_mut().note(operation),
+            Entry::Vacant(place) if !is_full => place.insert(Usage::default()).note(operation),
             Entry::Vacant(_) => {}
         }
+    }
+
+    /// What is known of one collection.
+    pub fn of(&self, collection: CollectionId) -> Usage {
+        let mut usage = Usage::default();
+        for part in self.0.all() {
+            if let Some(known) = part.lock().get(&collection) {
+                usage.merge(known);
+            }
+        }
+        usage
     }
 
     /// The collections that exist, with their times. What is left of others is forgotten.

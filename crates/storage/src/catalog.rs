@@ -247,7 +247,12 @@ impl Collection {
         let build = self.builds.remove(at);
         for index in &build.indexes {
             let ready = index.succeed(&index.definition())?;
-            self.indexes.push(Arc::new(ready));
+            // Another one may have come meanwhile.
+            let place = match ready.is_id() {
+                true => 0,
+                false => self.indexes.len(),
+            };
+            self.indexes.insert(place, Arc::new(ready));
         }
         Ok(())
     }

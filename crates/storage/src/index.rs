@@ -3,8 +3,9 @@
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use banyan_document::Collator;
 use banyan_document::key::KeyPattern;
@@ -45,6 +46,14 @@ pub struct Index {
     pub(crate) key_bytes: AtomicI64,
     pub(crate) building: Option<Arc<Building>>,
     extension: OnceLock<Arc<dyn Any + Send + Sync>>,
+    usage: Usage,
+}
+
+/// How often an index was used, and since when that is counted.
+#[derive(Debug)]
+struct Usage {
+    operations: AtomicU64,
+    since: SystemTime,
 }
 
 impl Index {
@@ -95,6 +104,10 @@ impl Index {
             key_bytes: AtomicI64::new(0),
             building: None,
             extension: OnceLock::new(),
+            usage: Usage {
+                operations: AtomicU64::new(0),
+                since: SystemTime::now(),
+            },
         })
     }
 
@@ -117,6 +130,18 @@ impl Index {
         let key_bytes = self.key_bytes.load(Ordering::Relaxed);
         index.key_bytes.store(key_bytes, Ordering::Relaxed);
         Ok(index)
+    }
+
+    /// An operation finds documents by it.
+    pub fn note_use(&self) {
+        self.usage.operations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many operations have found documents by it, and since when they are counted: since it was
+    /// made or changed, or since the start of the process.
+    pub fn uses(&self) -> (u64, SystemTime) {
+        let operations = self.usage.operations.load(Ordering::Relaxed);
+        (operations, self.usage.since)
     }
 
     /// Whether it is the index on `_id` of a collection that is not clustered.

@@ -10,6 +10,7 @@
 //! Routing tables are trusted for one term of this member as primary: a new primary reads them
 //! anew, after it has settled the migrations that its predecessor left open.
 
+mod cluster_parameters;
 mod commands;
 mod databases;
 mod definitions;

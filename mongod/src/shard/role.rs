@@ -15,6 +15,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use tokio::sync::mpsc;
 
+use super::cluster_parameters;
 use super::errors::{bad_value, stale_config};
 use super::index_rules::ShardKeyRules;
 use super::logged;
@@ -40,6 +41,7 @@ impl ShardRole {
         service.node.set_role(role.clone());
         tokio::spawn(watch(role.clone()));
         tokio::spawn(signing_keys::keep(role.clone()));
+        tokio::spawn(cluster_parameters::keep(role.clone()));
         tokio::spawn(split::run(role.clone(), hints));
         tokio::spawn(range_deleter::run(role.clone()));
         role

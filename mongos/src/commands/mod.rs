@@ -6,6 +6,7 @@ mod await_writes;
 mod balancer;
 mod build_info;
 mod bulk_write;
+mod cluster_parameter;
 mod coll_stats;
 mod configure_fail_point;
 mod conn_pool_stats;
@@ -14,13 +15,16 @@ mod count;
 mod create;
 mod create_indexes;
 mod current_op;
+mod data_size;
 mod db_stats;
 mod distinct;
 mod drop;
 mod drop_database;
 mod drop_indexes;
 mod enable_sharding;
+mod everywhere;
 mod explain;
+mod file_md5;
 mod find;
 mod find_and_modify;
 mod flush_router_config;
@@ -59,6 +63,7 @@ mod remove_shard;
 mod rotate_certificates;
 mod rw_concern_defaults;
 mod sasl;
+mod search_indexes;
 mod server_status;
 mod sessions;
 pub mod set_parameter;
@@ -136,8 +141,12 @@ static TABLE: &[&[CommandSpec]] = &[
         drop::SPEC,
         drop_database::SPEC,
         coll_stats::SPEC,
+        data_size::SPEC,
         db_stats::SPEC,
+        file_md5::SPEC,
     ],
+    everywhere::SPECS,
+    search_indexes::SPECS,
     on_primary::SPECS,
     &[
         add_shard::SPEC,
@@ -152,6 +161,8 @@ static TABLE: &[&[CommandSpec]] = &[
         get_shard_version::SPEC,
         is_db_grid::SPEC,
         await_writes::SPEC,
+        cluster_parameter::GET,
+        cluster_parameter::SET,
         rw_concern_defaults::GET,
         rw_concern_defaults::SET,
     ],

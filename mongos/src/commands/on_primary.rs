@@ -81,6 +81,11 @@ async fn validate(context: &Context<'_>) -> CommandResult {
     on_all_owners(context, false).await
 }
 
+/// Where the collection's indexes are built.
+pub async fn on_owners(context: &Context<'_>) -> CommandResult {
+    on_all_owners(context, true).await
+}
+
 /// Runs on every shard that holds a part of the collection; the first one's reply stands for all.
 async fn on_all_owners(context: &Context<'_>, writes: bool) -> CommandResult {
     let ns = context.namespace()?;

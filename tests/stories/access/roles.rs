@@ -67,6 +67,10 @@ const NOT_COMPARED: &[&str] = &[
     "logout",
     "logApplicationMessage",
     "bulkWrite",
+    "createSearchIndexes",
+    "dropSearchIndex",
+    "listSearchIndexes",
+    "updateSearchIndex",
 ];
 
 pub struct Row {

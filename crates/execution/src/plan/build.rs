@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use banyan_document::FieldOrder;
+use banyan_query::QueryError;
 use banyan_query::canonical;
 use banyan_query::text::TEXT_SCORE_FIELD;
-use banyan_query::QueryError;
 use banyan_storage::Collection;
 
 use super::covering::Settled;

@@ -16,7 +16,7 @@ pub enum Summary {
     Nothing,
     Scan,
     Sample,
-    ById,
+    ById(Arc<Index>),
     Index(Arc<Index>),
     /// A part of a clustered collection.
     Clustered(Arc<Index>),
@@ -31,7 +31,7 @@ impl Summary {
     pub fn name(&self) -> PlanName {
         match self {
             Summary::Nothing | Summary::Scan | Summary::Sample => PlanName::Collection,
-            Summary::ById => PlanName::Index(ID_INDEX_NAME.to_owned()),
+            Summary::ById(_) => PlanName::Index(ID_INDEX_NAME.to_owned()),
             Summary::Index(index)
             | Summary::Clustered(index)
             | Summary::Near(index)
@@ -42,13 +42,28 @@ impl Summary {
         }
     }
 
+    /// The indexes that it uses.
+    pub fn indexes(&self) -> &[Arc<Index>] {
+        match self {
+            Summary::Nothing | Summary::Scan | Summary::Sample => &[],
+            Summary::ById(index)
+            | Summary::Index(index)
+            | Summary::Clustered(index)
+            | Summary::Near(index)
+            | Summary::Text(index, _) => std::slice::from_ref(index),
+            Summary::Union(indexes) => indexes,
+        }
+    }
+
     pub fn of(solution: &Solution) -> Summary {
         match &solution.access {
             Access::Nothing => Summary::Nothing,
             Access::Sample(_) => Summary::Sample,
             Access::Text(text) => Summary::Text(text.index.clone(), text.terms.len()),
             Access::Collection { .. } => Summary::Scan,
-            Access::Index { bounds, .. } if solution.by_id && bounds.index.is_id() => Summary::ById,
+            Access::Index { bounds, .. } if solution.by_id && bounds.index.is_id() => {
+                Summary::ById(bounds.index.clone())
+            }
             Access::Index { bounds, .. } if !bounds.index.is_clustered() => {
                 Summary::Index(bounds.index.clone())
             }
@@ -69,7 +84,7 @@ impl fmt::Display for Summary {
             Summary::Nothing => f.write_str("EOF"),
             Summary::Scan => f.write_str("COLLSCAN"),
             Summary::Sample => f.write_str("MULTI_ITERATOR"),
-            Summary::ById => f.write_str("IDHACK"),
+            Summary::ById(_) => f.write_str("IDHACK"),
             Summary::Index(index) => index_scan(index, f),
             Summary::Near(index) => scan_of("GEO_NEAR_2DSPHERE", index, f),
             Summary::Text(_, 0) => f.write_str("EOF"),

@@ -1,7 +1,11 @@
 //! The cursor of a change stream. A `getMore` that finds nothing waits for the next applied entry.
 
+use std::sync::Arc;
+
 use banyan_query::Context;
-use banyan_query::pipeline::{Match, Pipeline, Projector, Redact, ReplaceRoot, Stage};
+use banyan_query::pipeline::{
+    Match, Pipeline, Projector, Redact, ReplaceRoot, SplitLargeEvent, Stage,
+};
 use banyan_replication::change_stream::{Options, Progress, Scope, Stream};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -22,7 +26,8 @@ fn first<'a>(stages: &[&'a RawDocument]) -> Option<RawBsonRef<'a>> {
 
 /// What each event may go through: anything that handles one by itself and leaves it one.
 fn is_permitted(stage: &dyn Stage) -> bool {
-    stage.is::<Match>()
+    stage.is::<SplitLargeEvent>()
+        || stage.is::<Match>()
         || stage.is::<Projector>()
         || stage.is::<ReplaceRoot>()
         || stage.is::<Redact>()
@@ -44,10 +49,11 @@ pub fn open(
         ));
     }
     check_read_concern(ctx)?;
-    let options = Options::parse(first(stages))?;
+    let mut options = Options::parse(first(stages))?;
     let scope = Scope::of(ctx.database(), collection, &options)?;
     let mut pipeline = Pipeline::parse(stages, context).map_err(errors::query)?;
     pipeline.remove_first();
+    options.splits = pipeline.stages().any(|stage| stage.is::<SplitLargeEvent>());
     if let Some(stage) = pipeline.stages().find(|stage| !is_permitted(&***stage)) {
         return Err(CommandError::new(
             ErrorCode::IllegalOperation,
@@ -60,7 +66,20 @@ pub fn open(
     ctx.interrupt();
     let slot = ctx.slot().clone();
     let execution = pipeline.start(None).map_err(errors::query)?;
-    let stream = Stream::open(node.log.clone(), scope, &options, execution, slot.clone())?;
+    let known = Arc::downgrade(node);
+    let images = move || {
+        let node = known.upgrade()?;
+        let parameters = node.cluster_parameters.known(&node.replica);
+        parameters.images_expire_after
+    };
+    let stream = Stream::open(
+        node.log.clone(),
+        scope,
+        &options,
+        execution,
+        slot.clone(),
+        Arc::new(images),
+    )?;
     let following = stream.progress();
     let mut cursor = Cursor::new(namespace, Box::new(stream), slot);
     cursor.tail = Tail::Waits;

@@ -22,6 +22,7 @@ use super::time_series;
 use super::validation;
 use crate::context::CommandContext;
 use crate::errors;
+use crate::index_builds;
 use crate::index_changes;
 use crate::params::{self, Field};
 use crate::role::IndexLoss;
@@ -134,6 +135,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     let mut reply = RawDocumentBuf::new();
     let mut changes = Vec::new();
     if let Some(option) = asked {
+        index_builds::refuse_rebuilds(&collection)?;
         let index = option.find(&collection)?;
         let spec = option.change(ctx, &collection, &index, &mut reply)?;
         if spec != index.spec {

@@ -2,15 +2,19 @@
 //! before compression: the engine keeps all collections in the same files.
 
 use banyan_access::check::Access;
+use banyan_process::figures::{LatencySum, OperationClass, SparseLatency};
 use banyan_security::Action;
 use banyan_storage::Collection;
-use banyan_wire::CommandError;
-use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::list_databases::index_bytes;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use super::time_series;
 use crate::context::CommandContext;
+use crate::errors;
+use crate::params::{self, Field};
+use crate::top::Usage;
 use crate::views;
 use crate::virtual_collections::local;
 
@@ -73,7 +77,7 @@ pub fn scale(ctx: &CommandContext<'_>) -> Result<i64, CommandError> {
     };
     if scale < 1 {
         return Err(CommandError::new(
-            banyan_wire::ErrorCode::Location(51024),
+            ErrorCode::Location(51024),
             format!("BSON field 'scale' value must be >= 1, actual value '{scale}'"),
         ));
     }
@@ -115,7 +119,11 @@ pub fn append_storage_stats(
         cstr!("nindexes"),
         i32::try_from(indexes.len()).unwrap_or(i32::MAX),
     );
-    reply.append(cstr!("indexBuilds"), RawArrayBuf::new());
+    let building = collection
+        .into_iter()
+        .flat_map(Collection::building_indexes);
+    let building: RawArrayBuf = building.map(|index| index.name.as_str()).collect();
+    reply.append(cstr!("indexBuilds"), building);
     reply.append(cstr!("totalIndexSize"), scaled(index_total));
     reply.append(cstr!("totalSize"), scaled(bytes + index_total));
     let mut sizes = RawDocumentBuf::new();
@@ -126,6 +134,73 @@ pub fn append_storage_stats(
     }
     reply.append(cstr!("indexSizes"), sizes);
     reply.append(cstr!("scaleFactor"), number(scale));
+}
+
+/// `latencyStats` of the `$collStats` stage, as its options ask for them.
+pub fn latencies(usage: &Usage, options: RawBsonRef<'_>) -> Result<RawDocumentBuf, CommandError> {
+    let field = Field {
+        command: "$collStats",
+        name: "latencyStats",
+        value: options,
+    };
+    let mut histograms = false;
+    for (name, value) in field.document()?.iter().flatten() {
+        let option = Field {
+            command: "$collStats.latencyStats",
+            name: name.as_str(),
+            value,
+        };
+        match name.as_str() {
+            "histograms" => histograms = option.strict_bool()?,
+            other => return Err(params::unknown_field("$collStats.latencyStats", other)),
+        }
+    }
+    let of = |class| described_latency(&usage.latency(class).sum(), histograms);
+    Ok(rawdoc! {
+        "reads": of(OperationClass::Read),
+        "writes": of(OperationClass::Write),
+        "commands": of(OperationClass::Command),
+        // There are none.
+        "transactions": described_latency(&SparseLatency::default().sum(), histograms),
+    })
+}
+
+pub fn described_latency(sum: &LatencySum, histograms: bool) -> RawDocumentBuf {
+    let mut out = RawDocumentBuf::new();
+    if histograms {
+        let buckets = sum.histogram.iter();
+        let buckets: RawArrayBuf = buckets
+            .map(|(micros, count)| rawdoc! { "micros": *micros, "count": *count })
+            .collect();
+        out.append(cstr!("histogram"), buckets);
+    }
+    out.append(cstr!("latency"), sum.micros);
+    out.append(cstr!("ops"), sum.operations);
+    out
+}
+
+/// `queryExecStats` of the `$collStats` stage.
+pub fn scans(usage: &Usage, options: RawBsonRef<'_>) -> Result<RawDocumentBuf, CommandError> {
+    if options
+        .as_document()
+        .is_none_or(|options| !options.is_empty())
+    {
+        return Err(CommandError::new(
+            ErrorCode::Location(31170),
+            format!(
+                "expected an empty object, but got {}",
+                errors::shown(options)
+            ),
+        ));
+    }
+    let scans = &usage.scans;
+    let long = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    Ok(rawdoc! {
+        "collectionScans": {
+            "total": long(scans.total),
+            "nonTailable": long(scans.total.saturating_sub(scans.tailable)),
+        },
+    })
 }
 
 /// An int where it fits, as MongoDB answers sizes.

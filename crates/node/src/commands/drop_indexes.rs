@@ -58,6 +58,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 format!("ns not found {namespace}"),
             ));
         };
+        index_builds::refuse_rebuilds(&collection)?;
         let rules = node.index_rules(&namespace);
         let chosen = choose(&collection, field, rules.as_deref())?;
         let changes: Vec<CatalogChange> = chosen

@@ -336,6 +336,9 @@ fn answer_point(
     let mut batch = Batch::first(found.as_ref().map_or(0, |record| record.as_bytes().len()));
     batch.at_cluster_time = ctx.at_cluster_time();
     ctx.work.found_by_id(found.is_some());
+    if let Some(index) = collection.id_index() {
+        index.note_use();
+    }
     if let Some(record) = &found {
         batch.push(record);
         ctx.work.returned.add(1);

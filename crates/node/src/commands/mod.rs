@@ -14,7 +14,9 @@ mod await_writes;
 mod build_info;
 mod bulk_write;
 mod capped;
+mod catalog_figures;
 mod change_stream;
+pub mod cluster_parameter;
 pub(crate) mod clustered;
 pub mod coll_mod;
 mod coll_stats;
@@ -72,6 +74,7 @@ mod pipeline_sources;
 mod plan_cache;
 mod profile;
 mod raft_messages;
+mod re_index;
 mod rename_collection;
 mod repl_set_abort_primary_catch_up;
 mod repl_set_freeze;
@@ -91,9 +94,11 @@ mod roles_info;
 mod rotate_certificates;
 mod rw_concern_defaults;
 mod sasl;
+mod search_indexes;
 mod server_status;
 pub mod sessions;
 mod set_feature_compatibility_version;
+mod set_index_commit_quorum;
 mod set_parameter;
 mod set_user_write_block_mode;
 mod shutdown;
@@ -203,6 +208,7 @@ static READ: &[&CommandSpec] = &[
     &list_databases::SPEC,
     &list_indexes::SPEC,
     &plan_cache::CLEAR,
+    &search_indexes::LIST,
     &validate::SPEC,
     &validate_db_metadata::SPEC,
 ];
@@ -230,6 +236,8 @@ static REPLICATION: &[&CommandSpec] = &[
     &repl_set_step_down::SPEC,
     &repl_set_step_up::SPEC,
     &repl_set_sync_from::SPEC,
+    &cluster_parameter::GET,
+    &cluster_parameter::SET,
     &rw_concern_defaults::GET,
     &rw_concern_defaults::SET,
     &vote_commit_index_build::SPEC,
@@ -250,7 +258,12 @@ static WRITE: &[&CommandSpec] = &[
     &drop_indexes::SPEC,
     &find_and_modify::SPEC,
     &insert::SPEC,
+    &re_index::SPEC,
     &rename_collection::SPEC,
+    &search_indexes::CREATE,
+    &search_indexes::DROP,
+    &search_indexes::UPDATE,
+    &set_index_commit_quorum::SPEC,
     &update::SPEC,
 ];
 

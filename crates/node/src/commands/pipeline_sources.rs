@@ -24,7 +24,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
 
-use super::coll_stats::append_storage_stats;
+use super::coll_stats::{self, append_storage_stats};
 use super::{current_op, list_catalog, plan_cache};
 use crate::context::CommandContext;
 use crate::cursors::first;
@@ -385,12 +385,12 @@ pub fn documents(
             }
             let found = existing(ctx, collection);
             match found {
-                Ok((name, found)) => coll_stats(ctx, name, Some(&*found), argument),
+                Ok((name, found)) => stats_of(ctx, name, Some(&*found), argument),
                 Err(error) => {
                     let name = collection.unwrap_or_default();
                     let namespace = Namespace::new(ctx.database(), name);
                     match views::is_view(&ctx.node.replica, &namespace)? {
-                        true => coll_stats(ctx, name, None, argument),
+                        true => stats_of(ctx, name, None, argument),
                         false => Err(error),
                     }
                 }
@@ -463,7 +463,7 @@ fn existing<'a>(
 }
 
 /// Of a view, which has no `collection`, nothing is told that is a collection's.
-fn coll_stats(
+fn stats_of(
     ctx: &CommandContext<'_>,
     name: &str,
     collection: Option<&Collection>,
@@ -496,11 +496,15 @@ fn coll_stats(
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
                 document.append(cstr!("count"), count);
             }
-            "latencyStats" | "queryExecStats" => {
-                return Err(CommandError::new(
-                    ErrorCode::NotImplemented,
-                    format!("$collStats with {} is not supported", name.as_str()),
-                ));
+            "latencyStats" => {
+                let usage = collection.map(|collection| ctx.node.top.of(collection.id));
+                let latencies = coll_stats::latencies(&usage.unwrap_or_default(), value)?;
+                document.append(cstr!("latencyStats"), latencies);
+            }
+            "queryExecStats" => {
+                let usage = collection.map(|collection| ctx.node.top.of(collection.id));
+                let scans = coll_stats::scans(&usage.unwrap_or_default(), value)?;
+                document.append(cstr!("queryExecStats"), scans);
             }
             other => {
                 return Err(CommandError::new(
@@ -519,6 +523,13 @@ fn index_stats(ctx: &CommandContext<'_>, index: &banyan_storage::Index) -> RawDo
         document.append(cstr!("key"), key);
     }
     document.append(cstr!("host"), ctx.node.info.address.as_str());
+    let (operations, since) = index.uses();
+    let operations = i64::try_from(operations).unwrap_or(i64::MAX);
+    let since = bson::DateTime::from_system_time(since);
+    document.append(
+        cstr!("accesses"),
+        rawdoc! { "ops": operations, "since": since },
+    );
     document.append(cstr!("spec"), index.spec.clone());
     document
 }

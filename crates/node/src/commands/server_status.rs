@@ -10,13 +10,15 @@ use banyan_replication::set::hello::Asked;
 use banyan_security::Action;
 use banyan_wire::tls::operating;
 use bson::raw::{CStr, CString};
-use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::coll_stats::number;
+use super::catalog_figures;
+use super::coll_stats::{described_latency, number};
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::counters::Counters;
 use crate::info;
+use crate::stored_defaults;
 
 pub static SPEC: CommandSpec = CommandSpec::new("serverStatus", Run::Inline(run))
     .access(Access::Cluster(Action::ServerStatus))
@@ -32,10 +34,29 @@ type Section = (
 );
 
 static SECTIONS: &[Section] = &[
+    (cstr!("activeIndexBuilds"), |ctx| {
+        let catalog = ctx.node.replica.store.catalog();
+        let builds: usize = catalog.collections().map(|known| known.builds.len()).sum();
+        let builds = i32::try_from(builds).unwrap_or(i32::MAX);
+        Some(rawdoc! { "total": builds })
+    }),
     (cstr!("asserts"), |ctx| Some(asserts(ctx))),
+    (cstr!("catalogStats"), |ctx| {
+        Some(catalog_figures::collections(
+            &ctx.node.replica.store.catalog(),
+        ))
+    }),
     (cstr!("connections"), connections),
+    (cstr!("defaultRWConcern"), default_concerns),
     (cstr!("extra_info"), |_| extra_info()),
     (cstr!("globalLock"), |ctx| Some(global_lock(ctx))),
+    (cstr!("indexStats"), |ctx| {
+        Some(catalog_figures::indexes(&ctx.node.replica.store.catalog()))
+    }),
+    (cstr!("logicalSessionRecordCache"), |ctx| {
+        let sessions = i32::try_from(ctx.node.sessions.count()).unwrap_or(i32::MAX);
+        Some(rawdoc! { "activeSessionsCount": sessions })
+    }),
     (cstr!("network"), network),
     (cstr!("queues"), |ctx| Some(queues(ctx))),
     (cstr!("shardingStatistics"), |ctx| {
@@ -159,6 +180,14 @@ fn security() -> Option<RawDocumentBuf> {
     (!section.is_empty()).then_some(section)
 }
 
+/// Of a set or of the config servers, which have some.
+fn default_concerns(ctx: &CommandContext<'_>) -> Option<RawDocumentBuf> {
+    let node = ctx.node;
+    stored_defaults::check_supported(node, SPEC.name).ok()?;
+    let known = stored_defaults::known(node);
+    Some(known.describe(false, node.defaults.read_at()))
+}
+
 fn extra_info() -> Option<RawDocumentBuf> {
     let usage = usage()?;
     Some(rawdoc! {
@@ -195,17 +224,7 @@ fn latencies(ctx: &CommandContext<'_>) -> RawDocumentBuf {
     let of = |class: OperationClass| {
         let parts = ctx.node.counters.all();
         let sum = LatencySum::of(parts.map(|part| part.latencies.of(class)));
-        let mut out = RawDocumentBuf::new();
-        if histograms {
-            let mut buckets = RawArrayBuf::new();
-            for (micros, count) in sum.histogram {
-                buckets.push(rawdoc! { "micros": micros, "count": count });
-            }
-            out.append(cstr!("histogram"), buckets);
-        }
-        out.append(cstr!("latency"), sum.micros);
-        out.append(cstr!("ops"), sum.operations);
-        out
+        described_latency(&sum, histograms)
     };
     rawdoc! {
         "reads": of(OperationClass::Read),

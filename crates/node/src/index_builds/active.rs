@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use banyan_storage::build::BuildAddress;
 use banyan_storage::{BuildId, IndexBuild};
 use banyan_wire::CommandError;
+use bson::RawDocumentBuf;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
@@ -37,6 +38,9 @@ pub(super) struct Active {
     pub(super) registration: Registration,
     /// The hosts of the secondaries that have loaded everything.
     pub(super) votes: Mutex<HashSet<String>>,
+    /// What has taken the place of the quorum that the build began with. Who leads next does not
+    /// know of it.
+    pub(super) quorum: Mutex<Option<RawDocumentBuf>>,
 }
 
 impl Default for IndexBuilds {
@@ -62,6 +66,16 @@ impl IndexBuilds {
             active.votes.lock().insert(host.to_owned());
         }
         self.tell();
+    }
+
+    /// Has a build that is under way go by another commit quorum. False: it is not known here.
+    pub fn set_quorum(&self, build: &BuildId, quorum: RawDocumentBuf) -> bool {
+        let active = self.active.lock().get(build).cloned();
+        if let Some(active) = &active {
+            *active.quorum.lock() = Some(quorum);
+        }
+        self.tell();
+        active.is_some()
     }
 
     /// Changes whenever something is known of a build.

@@ -31,11 +31,12 @@ use std::time::Duration;
 use banyan_execution::Interrupt;
 use banyan_storage::build::BuildAddress;
 use banyan_storage::{
-    CatalogChange, Collection, IndexBuild, IndexBuildDefinition, IndexDefinition, IndexId,
+    CatalogChange, Collection, Index, IndexBuild, IndexBuildDefinition, IndexDefinition, IndexId,
     Namespace,
 };
 use banyan_wire::{CommandError, ErrorCode};
-use bson::RawDocumentBuf;
+use bson::raw::CStr;
+use bson::{RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
@@ -50,6 +51,9 @@ use banyan_replication::write::catalog_ops;
 
 /// Whoever waits for a build looks at it this often, besides when something is told.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// Among the options of a build that makes a collection's indexes anew.
+const REBUILDS: &CStr = cstr!("rebuilds");
 
 /// A build that somebody waits for.
 #[derive(Debug, Clone)]
@@ -116,6 +120,7 @@ impl IndexBuilds {
                     gone: AtomicBool::new(false),
                     registration: worker::register(node, collection, build),
                     votes: Mutex::default(),
+                    quorum: Mutex::default(),
                 });
                 if let Some(before) = active.insert(build.id, begun.clone()) {
                     before.gone.store(true, Ordering::Release);
@@ -210,6 +215,57 @@ pub async fn start(
     commit_quorum: Option<RawDocumentBuf>,
     term: u64,
 ) -> Result<Option<Begun>, CommandError> {
+    let options = commit_quorum.unwrap_or_default();
+    begin(node, collection, specs, options, Vec::new(), term).await
+}
+
+/// Starts to build all indexes of a collection anew; they replace those of the same names. As
+/// [`start`].
+pub async fn start_again(
+    node: &Arc<Node>,
+    collection: &Collection,
+    term: u64,
+) -> Result<Option<Begun>, CommandError> {
+    if collection.indexes.is_empty() {
+        return Ok(None);
+    }
+    let specs: Vec<_> = collection
+        .indexes
+        .iter()
+        .map(|index| index.spec.clone())
+        .collect();
+    let options = rawdoc! { REBUILDS: true };
+    let indexes = collection.indexes.iter();
+    let removals = indexes.map(|index| removal(collection, index)).collect();
+    begin(node, collection, &specs, options, removals, term).await
+}
+
+/// What takes out the indexes that a build makes anew.
+fn replaced(collection: &Collection, build: &IndexBuild) -> Vec<CatalogChange> {
+    let is_built = |index: &&Arc<Index>| {
+        let mut built = build.indexes.iter();
+        built.any(|built| built.name == index.name)
+    };
+    let indexes = collection.indexes.iter().filter(is_built);
+    indexes.map(|index| removal(collection, index)).collect()
+}
+
+fn removal(collection: &Collection, index: &Index) -> CatalogChange {
+    CatalogChange::DropIndex {
+        collection: collection.id,
+        index: index.id,
+    }
+}
+
+/// `replaced`: what takes out the indexes that those of an empty collection replace.
+async fn begin(
+    node: &Arc<Node>,
+    collection: &Collection,
+    specs: &[RawDocumentBuf],
+    options: RawDocumentBuf,
+    replaced: Vec<CatalogChange>,
+    term: u64,
+) -> Result<Option<Begun>, CommandError> {
     let definition = |spec: &RawDocumentBuf| IndexDefinition {
         id: node.replica.store.allocate_id(),
         spec: spec.clone(),
@@ -221,7 +277,7 @@ pub async fn start(
             collection: collection.id,
             index,
         });
-        let changes: Vec<_> = creations.collect();
+        let changes: Vec<_> = replaced.into_iter().chain(creations).collect();
         catalog_ops::apply(&node.replica, &changes, term).await?;
         return Ok(None);
     }
@@ -229,7 +285,7 @@ pub async fn start(
         id: *uuid::Uuid::new_v4().as_bytes(),
         duplicates: node.replica.store.allocate_id(),
         indexes,
-        options: commit_quorum.unwrap_or_default(),
+        options,
     };
     let begun = Begun {
         address: BuildAddress {
@@ -246,6 +302,20 @@ pub async fn start(
     };
     catalog_ops::apply(&node.replica, &[change], term).await?;
     Ok(Some(begun))
+}
+
+/// Whether the build's indexes are to take the place of those that there are.
+fn rebuilds(build: &IndexBuild) -> bool {
+    build.options.get_bool(REBUILDS).unwrap_or(false)
+}
+
+/// Refuses a change of indexes that are made anew as they were.
+pub fn refuse_rebuilds(collection: &Collection) -> Result<(), CommandError> {
+    let mut builds = collection.builds.iter();
+    match builds.any(|build| rebuilds(build)) {
+        true => refuse_builds(collection),
+        false => Ok(()),
+    }
 }
 
 /// Refuses what must not happen to a collection while an index of it is built.

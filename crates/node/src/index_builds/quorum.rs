@@ -37,8 +37,15 @@ fn voters(config: &SetConfig) -> impl Iterator<Item = &MemberConfig> {
 
 /// What a command asks for, as a build keeps it.
 pub fn parse(node: &Node, field: Field<'_>) -> Result<RawDocumentBuf, CommandError> {
-    let kept = match field.value {
-        RawBsonRef::String(text) => rawdoc! { FIELD: text },
+    let kept = read_field(field)?;
+    check(node, field, &kept)?;
+    Ok(kept)
+}
+
+/// What a command asks for, whether or not it can be had.
+pub fn read_field(field: Field<'_>) -> Result<RawDocumentBuf, CommandError> {
+    match field.value {
+        RawBsonRef::String(text) => Ok(rawdoc! { FIELD: text }),
         _ => {
             let number = params::number(field.value)
                 .ok_or_else(|| field.wrong_type("types '[long, int, decimal, double, string']"))?;
@@ -51,9 +58,13 @@ pub fn parse(node: &Node, field: Field<'_>) -> Result<RawDocumentBuf, CommandErr
                     ),
                 ));
             }
-            rawdoc! { FIELD: number }
+            Ok(rawdoc! { FIELD: number })
         }
-    };
+    }
+}
+
+/// Refuses what the set's members can never come to.
+pub fn check(node: &Node, field: Field<'_>, kept: &RawDocument) -> Result<(), CommandError> {
     let Some(config) = node
         .replication
         .config()
@@ -65,12 +76,12 @@ pub fn parse(node: &Node, field: Field<'_>) -> Result<RawDocumentBuf, CommandErr
         ));
     };
     let available = voters(&config).count();
-    match read(&kept) {
+    match read(kept) {
         Some(Quorum::Members(count)) if count > available => Err(CommandError::new(
             ErrorCode::UnsatisfiableCommitQuorum,
             "Not enough data-bearing nodes to satisfy commit quorum",
         )),
-        Some(_) => Ok(kept),
+        Some(_) => Ok(()),
         None => Err(CommandError::new(
             ErrorCode::UnknownReplWriteConcern,
             format!(

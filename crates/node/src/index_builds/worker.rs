@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::abort::{abort, abort_latched, aborted};
 use super::active::Active;
-use super::quorum;
+use super::{quorum, rebuilds, replaced};
 use crate::errors;
 use crate::node::Node;
 use crate::operations::{Progress, Registration};
@@ -114,7 +114,9 @@ async fn step(
     if !node.replica.is_primary() {
         return vote(node, active).await;
     }
-    let enough = quorum::is_satisfied(node, &build.options, &active.votes.lock());
+    let changed = active.quorum.lock().clone();
+    let wanted = changed.as_deref().unwrap_or(&build.options);
+    let enough = quorum::is_satisfied(node, wanted, &active.votes.lock());
     match enough {
         true => commit(node, active, collection).await,
         false => idle(node).await,
@@ -261,11 +263,15 @@ async fn commit(
         let builds = [active.build.clone()];
         return abort_latched(node, collection, &builds, error, &[], term).await;
     }
-    let change = CatalogChange::CommitIndexBuild {
+    let mut changes = match rebuilds(&active.build) {
+        true => replaced(collection, &active.build),
+        false => Vec::new(),
+    };
+    changes.push(CatalogChange::CommitIndexBuild {
         collection: collection.id,
         build: active.address.build,
-    };
-    catalog_ops::apply(&node.replica, &[change], term)
+    });
+    catalog_ops::apply(&node.replica, &changes, term)
         .await
         .map(drop)
 }

@@ -52,6 +52,7 @@ impl Latencies {
     }
 }
 
+/// How long operations of one kind took.
 pub struct Latency {
     micros: Counter,
     operations: Counter,
@@ -73,10 +74,62 @@ impl Latency {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.micros.add(micros);
         self.operations.add(1);
-        // The first bound is 0.
-        let bucket = BOUNDS.partition_point(|bound| *bound <= micros) - 1;
-        self.buckets[bucket].add(1);
+        self.buckets[bucket_of(micros)].add(1);
     }
+}
+
+/// The same for somebody who has many of them and a lock around each: buckets that are empty take no
+/// room.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct SparseLatency {
+    micros: u64,
+    operations: u64,
+    /// Places among the bounds, and how many operations each bucket holds.
+    buckets: Vec<(u8, u64)>,
+}
+
+impl SparseLatency {
+    pub fn note(&mut self, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let bucket = u8::try_from(bucket_of(micros)).unwrap_or(u8::MAX);
+        self.add(micros, 1, &[(bucket, 1)]);
+    }
+
+    pub fn merge(&mut self, other: &SparseLatency) {
+        self.add(other.micros, other.operations, &other.buckets);
+    }
+
+    fn add(&mut self, micros: u64, operations: u64, buckets: &[(u8, u64)]) {
+        self.micros = self.micros.saturating_add(micros);
+        self.operations = self.operations.saturating_add(operations);
+        for (bucket, count) in buckets {
+            match self.buckets.iter_mut().find(|(known, _)| known == bucket) {
+                Some((_, known)) => *known = known.saturating_add(*count),
+                None => self.buckets.push((*bucket, *count)),
+            }
+        }
+    }
+
+    pub fn sum(&self) -> LatencySum {
+        use super::counter::long;
+        let bound = |bucket: u8| BOUNDS.get(usize::from(bucket)).copied().unwrap_or(0);
+        let buckets = self.buckets.iter();
+        let mut histogram: Vec<(i64, i64)> = buckets
+            .map(|(bucket, count)| (long(bound(*bucket)), long(*count)))
+            .collect();
+        histogram.sort_unstable();
+        LatencySum {
+            micros: long(self.micros),
+            operations: long(self.operations),
+            histogram,
+        }
+    }
+}
+
+/// The last bucket that begins at or below this.
+fn bucket_of(micros: u64) -> usize {
+    // The first bound is 0.
+    BOUNDS.partition_point(|bound| *bound <= micros) - 1
 }
 
 /// Several of them, added up.
@@ -141,5 +194,24 @@ mod tests {
         assert_eq!(sum.operations, 8);
         let small = &sum.histogram[..5];
         assert_eq!(small, [(0, 2), (2, 1), (1024, 1), (2048, 2), (3072, 1)]);
+    }
+
+    #[test]
+    fn sparse_or_not_the_sums_are_the_same() {
+        let (dense, mut first, mut second) = (
+            Latency::default(),
+            SparseLatency::default(),
+            SparseLatency::default(),
+        );
+        for (place, micros) in [9, 0, 70_000, 3, 9, 5_000].into_iter().enumerate() {
+            let took = Duration::from_micros(micros);
+            dense.note(took);
+            match place % 2 {
+                0 => first.note(took),
+                _ => second.note(took),
+            }
+        }
+        first.merge(&second);
+        assert_eq!(first.sum(), LatencySum::of([&dense].into_iter()));
     }
 }

@@ -5,7 +5,7 @@ mod latency;
 mod usage;
 
 pub use counter::{Counter, Sharded};
-pub use latency::{Latencies, Latency, LatencySum, OperationClass};
+pub use latency::{Latencies, Latency, LatencySum, OperationClass, SparseLatency};
 pub use usage::{Usage, usage};
 
 /// `opcounters`: operations by kind.

@@ -58,10 +58,13 @@ impl Pipeline {
         let mut scored = None;
         let mut asked = Asked::default();
         let asked_before = context.metadata.take();
+        let first = stages.first().and_then(|stage| stage.iter().next()?.ok());
+        let in_change_stream = first.is_some_and(|(name, _)| name.as_str() == "$changeStream");
         for (index, stage) in stages.iter().enumerate() {
             let position = Position {
                 first: index == 0,
                 last: index + 1 == stages.len(),
+                in_change_stream,
             };
             let parse = || parse_stage(stage, position, context, &mut parsed);
             let (result, slots) = context.scope.recording(parse);
@@ -89,6 +92,7 @@ impl Pipeline {
 struct Position {
     first: bool,
     last: bool,
+    in_change_stream: bool,
 }
 
 /// Parses one stage; some are short for several.
@@ -122,16 +126,24 @@ fn parse_stage(
                 format!("{name} can only be the final stage in the pipeline"),
             );
         }
+        Place::ChangeStreamEnd if !position.in_change_stream => {
+            return Err(QueryError::new(
+                ErrorKind::IllegalOperation,
+                format!("{name} can only be used in a $changeStream pipeline"),
+            ));
+        }
+        Place::ChangeStreamEnd if !position.last => {
+            return error(
+                7_182_802,
+                format!("{name} must be the last stage in the pipeline"),
+            );
+        }
         _ => {}
     }
     match row.form {
         Form::Parsed(parse) => parse(argument, context, out),
         Form::Nesting(parse) => parse(argument, context, parse_inner, out),
         Form::Source => source::parse(row.name, argument, out),
-        Form::Missing => Err(QueryError::new(
-            ErrorKind::NotImplemented,
-            format!("the stage {name} is not implemented yet"),
-        )),
     }
 }
 

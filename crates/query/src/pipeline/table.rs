@@ -9,8 +9,8 @@ use super::sequence::ParseInner;
 use super::stage::Stage;
 use super::{
     bucket, bucket_auto, densify, documents, drop_fields, facet, fill, geo_near, group, limit,
-    lookup, matching, project, redact, replace, sample, sort, source, union, unpack_bucket, unwind,
-    window, write,
+    lookup, matching, project, redact, replace, sample, sort, source, split_event, union,
+    unpack_bucket, unwind, window, write,
 };
 use crate::context::Context;
 use crate::error::QueryError;
@@ -34,6 +34,8 @@ pub(super) enum Place {
     Anywhere,
     First,
     Last,
+    /// The end of a change stream.
+    ChangeStreamEnd,
 }
 
 pub(super) enum Form {
@@ -42,8 +44,6 @@ pub(super) enum Form {
     Nesting(ParseNesting),
     /// Answered by the node.
     Source,
-    /// MongoDB has it, this server does not yet.
-    Missing,
 }
 
 const fn row(name: &'static str, parse: Parse) -> Row {
@@ -93,15 +93,6 @@ const fn source(name: &'static str) -> Row {
     }
 }
 
-const fn missing(name: &'static str) -> Row {
-    Row {
-        name,
-        place: Place::Anywhere,
-        in_facet: true,
-        form: Form::Missing,
-    }
-}
-
 const ROWS: &[Row] = &[
     row(densify::INTERNAL, densify::parse_sorted),
     row(drop_fields::METADATA, drop_fields::parse_metadata),
@@ -111,7 +102,11 @@ const ROWS: &[Row] = &[
     row("$bucket", bucket::parse),
     row("$bucketAuto", bucket_auto::parse),
     source("$changeStream"),
-    missing("$changeStreamSplitLargeEvent"),
+    Row {
+        place: Place::ChangeStreamEnd,
+        in_facet: false,
+        ..row(split_event::NAME, split_event::parse)
+    },
     source("$collStats"),
     row("$count", group::parse_count),
     source("$currentOp"),
@@ -154,10 +149,9 @@ const ROWS: &[Row] = &[
     row("$unwind", unwind::parse),
 ];
 
-/// The names of all stages that can be run.
+/// The names of all stages.
 pub fn stage_names() -> impl Iterator<Item = &'static str> {
-    let runs = |row: &&Row| !matches!(row.form, Form::Missing);
-    ROWS.iter().filter(runs).map(|row| row.name)
+    ROWS.iter().map(|row| row.name)
 }
 
 static TABLE: LazyLock<HashMap<&'static str, &'static Row>> =

@@ -1,6 +1,7 @@
 //! Operations as MongoDB's change events.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use banyan_execution::by_id;
 use banyan_query::diff;
@@ -33,7 +34,12 @@ pub struct Describer {
     pub full_document: FullDocument,
     pub before_change: BeforeChange,
     pub expanded: bool,
+    pub images: ImagesKept,
 }
+
+/// How long images are shown after the change, as told at any moment. `None`: for as long as the log
+/// has them.
+pub type ImagesKept = Arc<dyn Fn() -> Option<Duration> + Send + Sync>;
 
 /// When and where an operation took place.
 #[derive(Clone, Copy)]
@@ -50,13 +56,19 @@ pub struct Events {
 }
 
 impl Describer {
-    pub fn new(replica: Arc<Replica>, scope: Scope, options: &Options) -> Describer {
+    pub fn new(
+        replica: Arc<Replica>,
+        scope: Scope,
+        options: &Options,
+        images: ImagesKept,
+    ) -> Describer {
         Describer {
             replica,
             scope,
             full_document: options.full_document,
             before_change: options.before_change,
             expanded: options.expanded,
+            images,
         }
     }
 
@@ -164,7 +176,7 @@ impl Describer {
                 Some(present) => event.append(cstr!("fullDocument"), present),
                 None => event.append(cstr!("fullDocument"), RawBsonRef::Null),
             },
-            _ if name.pre_images => event.append(cstr!("fullDocument"), after),
+            _ if self.has_images(place, name) => event.append(cstr!("fullDocument"), after),
             FullDocument::WhenAvailable => event.append(cstr!("fullDocument"), RawBsonRef::Null),
             FullDocument::Required => {
                 let wanted = "post-image for all update events, but the post-image";
@@ -202,7 +214,9 @@ impl Describer {
     ) -> Result<(), CommandError> {
         match self.before_change {
             BeforeChange::Off => {}
-            _ if name.pre_images => event.append(cstr!("fullDocumentBeforeChange"), before),
+            _ if self.has_images(place, name) => {
+                event.append(cstr!("fullDocumentBeforeChange"), before);
+            }
             BeforeChange::WhenAvailable => {
                 event.append(cstr!("fullDocumentBeforeChange"), RawBsonRef::Null);
             }
@@ -213,6 +227,13 @@ impl Describer {
             }
         }
         Ok(())
+    }
+
+    /// Whether the states of a document around a change may still be shown.
+    fn has_images(&self, place: Place, name: &Name) -> bool {
+        let age =
+            Duration::from_millis(clock::wall_ms().saturating_sub(place.wall_ms).max(0) as u64);
+        name.pre_images && (self.images)().is_none_or(|kept| age < kept)
     }
 
     /// Changes of collections and indexes.

@@ -16,6 +16,7 @@ mod scope;
 mod stream;
 mod token;
 
+pub use event::ImagesKept;
 pub use options::Options;
 pub use scope::Scope;
 pub use stream::{Progress, Stream};

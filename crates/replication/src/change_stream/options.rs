@@ -51,6 +51,8 @@ pub struct Options {
     pub all_changes: bool,
     /// `showExpandedEvents`.
     pub expanded: bool,
+    /// The pipeline splits events that are too large.
+    pub splits: bool,
 }
 
 const PARSER: &str = "$changeStream";

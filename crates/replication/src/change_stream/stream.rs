@@ -12,7 +12,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
 
-use super::event::{Describer, Event, Events, Place};
+use super::event::{Describer, Event, Events, ImagesKept, Place};
 use super::options::{FullDocument, Options, Start};
 use super::scope::Scope;
 use super::token::{Kind, Token};
@@ -83,6 +83,12 @@ pub struct Stream {
     after: u64,
     /// Names an event that has yet to be found in the log; nothing is shown before.
     unsettled: Option<Token>,
+    /// Of the event that comes first, fragments up to this one have been shown.
+    shown_fragments: u32,
+    /// Large events come in fragments.
+    splits: bool,
+    /// Rows of an event of which the first has been shown, each with what names it.
+    fragments: VecDeque<(Token, RawDocumentBuf)>,
     /// The last operation that was looked at.
     seen: u64,
     entries: VecDeque<Arc<Seen>>,
@@ -99,6 +105,7 @@ impl Stream {
         options: &Options,
         execution: Execution,
         slot: Arc<InterruptSlot>,
+        images: ImagesKept,
     ) -> Result<Stream, CommandError> {
         let (reader, after) = match &options.start {
             Start::Now => {
@@ -130,10 +137,13 @@ impl Stream {
             }),
         });
         let mut stream = Stream {
-            describer: Describer::new(log.replica.clone(), scope, options),
+            describer: Describer::new(log.replica.clone(), scope, options, images),
             reader,
             after,
             unsettled: None,
+            shown_fragments: 0,
+            splits: options.splits,
+            fragments: VecDeque::new(),
             seen: after,
             entries: VecDeque::new(),
             events: VecDeque::new(),
@@ -147,6 +157,15 @@ impl Stream {
                     ErrorCode::InvalidResumeToken,
                     "Attempting to resume a change stream using 'resumeAfter' is not allowed from \
                      an invalidate notification",
+                ));
+            }
+            Start::Resume(token) | Start::After(token)
+                if token.fragment.is_some() && !options.splits =>
+            {
+                return Err(CommandError::new(
+                    ErrorCode::ChangeStreamFatalError,
+                    "To resume from a split event, the $changeStream pipeline must include a \
+                     $changeStreamSplitLargeEvent stage",
                 ));
             }
             Start::Resume(token) | Start::After(token) if token.kind != Kind::HighWater => {
@@ -190,12 +209,33 @@ impl Stream {
         let before = log.replica.machine.before_log(reader::first_index(log));
         if let Some(before) = before.filter(|before| before.time == token.time) {
             return match self.goes_on_from(token, before.position.index) {
+                // What is left of a split event is not there.
+                true if token.fragment.is_some() => Err(history_lost()),
                 true => Ok(()),
                 false => Err(history_lost()),
             };
         }
-        let found = self.event_at(token.time)?;
-        let Some(event) = found.event.filter(|event| event.token.uuid == token.uuid) else {
+        let mut found = match token.fragment {
+            // The rest of it is shown.
+            Some(_) => self.event_at(token.time, &self.describer)?,
+            // Whether images are there matters to events that are yet to be shown.
+            None => {
+                let describer = Describer {
+                    replica: self.describer.replica.clone(),
+                    scope: self.describer.scope.clone(),
+                    full_document: Default::default(),
+                    before_change: Default::default(),
+                    expanded: true,
+                    images: Arc::new(|| None),
+                };
+                self.event_at(token.time, &describer)?
+            }
+        };
+        let Some(event) = found
+            .event
+            .take()
+            .filter(|event| event.token.uuid == token.uuid)
+        else {
             return Err(CommandError::new(
                 ErrorCode::ChangeStreamFatalError,
                 format!(
@@ -204,7 +244,11 @@ impl Stream {
                 ),
             ));
         };
-        if token.kind == Kind::Event && event.token == *token {
+        if token.kind == Kind::Event && event.token == token.whole() {
+            if let Some(fragment) = token.fragment {
+                self.shown_fragments = fragment;
+                self.events.push_back(Ok(event));
+            }
             self.events.extend(found.invalidate.map(Ok));
         }
         Ok(())
@@ -227,7 +271,7 @@ impl Stream {
     }
 
     /// What the stream shows of the operation at this time.
-    fn event_at(&self, time: u64) -> Result<Events, CommandError> {
+    fn event_at(&self, time: u64, describer: &Describer) -> Result<Events, CommandError> {
         let log = self.reader.log().clone();
         let mut reader = LogReader::from_time(log, time).map_err(lost)?;
         for seen in reader.read().map_err(lost)? {
@@ -250,14 +294,6 @@ impl Stream {
                 time,
                 wall_ms: header.wall_ms,
             };
-            // Whether images are there matters to events that are yet to be shown.
-            let describer = Describer {
-                replica: self.describer.replica.clone(),
-                scope: self.describer.scope.clone(),
-                full_document: Default::default(),
-                before_change: Default::default(),
-                expanded: true,
-            };
             let name =
                 collection_of(&operation).and_then(|collection| describer.shown(collection, index));
             return describer.describe(&operation, place, name.as_deref());
@@ -274,6 +310,10 @@ impl Stream {
         }
         loop {
             self.ticker.tick().map_err(errors::query)?;
+            if let Some((token, row)) = self.fragments.pop_front() {
+                self.come_to(token);
+                return Ok(Some(Row::Owned(row)));
+            }
             if let Some(event) = self.events.pop_front() {
                 if let Some(row) = self.pass(event?)? {
                     return Ok(Some(row));
@@ -310,20 +350,38 @@ impl Stream {
 
     /// Sends an event through the rest of the pipeline.
     fn pass(&mut self, event: Event) -> Result<Option<Row>, CommandError> {
-        {
-            let mut state = self.progress.state.lock();
-            state.before = state.token;
-            state.token = event.token;
-            state.invalidated |= event.token.kind == Kind::Invalidate;
-        }
         self.execution
             .push(&event.document)
             .map_err(errors::query)?;
-        let Some(row) = self.execution.pop().map_err(errors::query)? else {
+        let shown = std::mem::take(&mut self.shown_fragments);
+        while let Some(row) = self.execution.pop().map_err(errors::query)? {
+            check_id(&event.document, &row)?;
+            let Some(fragment) = fragment_of(&row).filter(|_| self.splits) else {
+                if shown > 0 {
+                    return Err(not_split());
+                }
+                self.fragments.push_back((event.token, row));
+                continue;
+            };
+            if fragment > shown {
+                let token = event.token.fragment(fragment);
+                self.fragments.push_back((token, renamed(&row, token)));
+            }
+        }
+        let Some((token, row)) = self.fragments.pop_front() else {
+            self.come_to(event.token);
             return Ok(None);
         };
-        check_id(&event.document, &row)?;
+        self.come_to(token);
         Ok(Some(Row::Owned(row)))
+    }
+
+    /// What the token names has been read.
+    fn come_to(&self, token: Token) {
+        let mut state = self.progress.state.lock();
+        state.before = state.token;
+        state.token = token;
+        state.invalidated |= token.kind == Kind::Invalidate;
     }
 
     /// Makes events of what an entry holds for this stream.
@@ -442,6 +500,31 @@ fn history_lost() -> CommandError {
 
 fn unreadable(error: impl std::fmt::Display) -> CommandError {
     errors::internal(error.to_string())
+}
+
+/// Which fragment of a split event a row is.
+fn fragment_of(row: &RawDocument) -> Option<u32> {
+    let split = row.get_document("splitEvent").ok()?;
+    u32::try_from(split.get_i32("fragment").ok()?).ok()
+}
+
+/// A row whose `_id` is this token.
+fn renamed(row: &RawDocument, token: Token) -> RawDocumentBuf {
+    let mut out = RawDocumentBuf::new();
+    for (name, value) in row.iter().flatten() {
+        match name.as_str() {
+            "_id" => out.append(name, token.to_document()),
+            _ => out.append(name, value),
+        }
+    }
+    out
+}
+
+fn not_split() -> CommandError {
+    CommandError::new(
+        ErrorCode::ChangeStreamFatalError,
+        "the stream is to go on behind a fragment of an event that it does not split",
+    )
 }
 
 /// Who changes an event's `_id` could not go on from it.

@@ -1,7 +1,8 @@
 //! Resume tokens.
 //!
 //! ```text
-//! 82 | time u64 | version u8 | kind u8 | UUID of the collection 16, if it is about one
+//! 82 | time u64 | version u8 | kind u8 | UUID of the collection 16, if it is about one | fragment u32, if
+//! the event was split
 //! ```
 //!
 //! Big-endian and in hexadecimal, so tokens of one stream sort as their events follow each other.
@@ -31,6 +32,8 @@ pub struct Token {
     pub time: u64,
     pub kind: Kind,
     pub uuid: Option<[u8; 16]>,
+    /// Up to which fragment a split event was seen, counted from 1.
+    pub fragment: Option<u32>,
 }
 
 impl Token {
@@ -39,6 +42,7 @@ impl Token {
             time,
             kind: Kind::HighWater,
             uuid: None,
+            fragment: None,
         }
     }
 
@@ -47,6 +51,23 @@ impl Token {
             time,
             kind: Kind::Event,
             uuid,
+            fragment: None,
+        }
+    }
+
+    /// Of a fragment of this event, which is about a collection.
+    pub fn fragment(self, fragment: u32) -> Token {
+        Token {
+            fragment: Some(fragment),
+            ..self
+        }
+    }
+
+    /// Of the event, whichever fragment of it is named.
+    pub fn whole(self) -> Token {
+        Token {
+            fragment: None,
+            ..self
         }
     }
 
@@ -59,11 +80,12 @@ impl Token {
     }
 
     pub fn to_text(self) -> String {
-        let mut bytes = Vec::with_capacity(27);
+        let mut bytes = Vec::with_capacity(31);
         bytes.push(START);
         bytes.extend_from_slice(&self.time.to_be_bytes());
         bytes.extend_from_slice(&[VERSION, self.kind as u8]);
         bytes.extend(self.uuid.into_iter().flatten());
+        bytes.extend(self.fragment.into_iter().flat_map(u32::to_be_bytes));
         bytes.iter().map(|byte| format!("{byte:02X}")).collect()
     }
 
@@ -95,18 +117,27 @@ impl Token {
 fn read(bytes: &[u8]) -> Option<Token> {
     let (start, rest) = bytes.split_first()?;
     let (time, rest) = rest.split_first_chunk()?;
-    let ([version, kind], uuid) = rest.split_first_chunk()?;
+    let ([version, kind], rest) = rest.split_first_chunk()?;
     if (*start, *version) != (START, VERSION) {
         return None;
     }
     let kinds = [Kind::HighWater, Kind::Event, Kind::Invalidate];
+    let kind = kinds.into_iter().find(|known| *known as u8 == *kind)?;
+    let (uuid, fragment) = match rest.split_first_chunk() {
+        Some((uuid, fragment)) => (Some(*uuid), fragment),
+        None if rest.is_empty() => (None, rest),
+        None => return None,
+    };
+    let fragment = match fragment {
+        [] => None,
+        bytes if kind == Kind::Event => Some(u32::from_be_bytes(bytes.try_into().ok()?)),
+        _ => return None,
+    };
     Some(Token {
         time: u64::from_be_bytes(*time),
-        kind: kinds.into_iter().find(|known| *known as u8 == *kind)?,
-        uuid: match uuid {
-            [] => None,
-            uuid => Some(uuid.try_into().ok()?),
-        },
+        kind,
+        uuid,
+        fragment,
     })
 }
 
@@ -133,6 +164,8 @@ mod tests {
             Token::high_water(3),
             Token::event(4, None),
             event,
+            event.fragment(1),
+            event.fragment(2),
             event.invalidate(),
             Token::high_water(5 << 32 | 8),
             Token::event(u64::MAX, Some([0; 16])),

@@ -240,6 +240,7 @@ fn one_by_id(
         .unique_lookup(id_index, &by_id::key(id_index, id))
         .map_err(errors::storage)?;
     staging.ctx.work.found_by_id(found.is_some());
+    id_index.note_use();
     let Some(record) = found else {
         return Ok(StatementState::Done);
     };

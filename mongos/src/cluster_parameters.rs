@@ -1,0 +1,93 @@
+//! What a router does because of the cluster's parameters, which the config servers keep.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use banyan_access::identity;
+use banyan_access::reads_and_writes::is_timed_read;
+use banyan_security::{Action, Resource};
+use banyan_wire::{CommandError, Connection, ReadPreference, Request, RequestOptions};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::fields;
+use crate::router::Router;
+
+/// As they were when they were read last.
+#[derive(Default)]
+pub struct ClusterParameters {
+    /// How long reads may take that name no time, in milliseconds; 0: as long as they like.
+    read_time_max: AtomicU64,
+}
+
+impl ClusterParameters {
+    fn note(&self, reply: &RawDocument) {
+        let parameters = reply.get_array("clusterParameters").into_iter().flatten();
+        for parameter in parameters.flatten().filter_map(|value| value.as_document()) {
+            if fields::get(parameter, "_id") == Some(RawBsonRef::String("defaultMaxTimeMS")) {
+                let number = fields::get_number(parameter, "readOperations").unwrap_or(0);
+                let milliseconds = u64::try_from(number).unwrap_or(0);
+                self.read_time_max.store(milliseconds, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// How long this request may take, if it names no time itself.
+    fn time_max(&self, request: &Request) -> Option<i64> {
+        let milliseconds = i64::try_from(self.read_time_max.load(Ordering::Relaxed)).ok()?;
+        let applies = milliseconds > 0
+            && request.get("maxTimeMS").is_none()
+            && is_timed_read(&request.name, &request.body);
+        applies.then_some(milliseconds)
+    }
+}
+
+impl Router {
+    /// Asks the config servers.
+    pub async fn refresh_cluster_parameters(&self) -> Result<(), CommandError> {
+        let read = RequestOptions::read(ReadPreference::default());
+        let mut command = RawDocumentBuf::new();
+        command.append(cstr!("getClusterParameter"), "*");
+        let reply = self.config.command(read, "admin", &command).await?;
+        self.cluster_parameters.note(&reply);
+        Ok(())
+    }
+
+    /// The request with the time that it may take. `None`: it stays as it is.
+    pub fn timed(&self, connection: &Connection, request: &Request) -> Option<Request> {
+        let milliseconds = self.cluster_parameters.time_max(request)?;
+        let may_bypass = self.users.access.is_enforced()
+            && identity::known(connection)
+                .allows(Action::BypassDefaultMaxTimeMS, Resource::Cluster);
+        if may_bypass {
+            return None;
+        }
+        let mut body = RawDocument::to_owned(&request.body);
+        body.append(cstr!("maxTimeMS"), milliseconds);
+        Some(Request {
+            body: body.into(),
+            ..request.clone()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn reads_that_name_no_time_have_the_clusters() {
+        let parameters = ClusterParameters::default();
+        let time = |body| parameters.time_max(&Request::command("t", body));
+        assert_eq!(time(rawdoc! { "find": "a" }), None);
+        parameters.note(&rawdoc! { "clusterParameters": [
+            { "_id": "changeStreamOptions" },
+            { "_id": "defaultMaxTimeMS", "readOperations": 50_i64 },
+        ] });
+        assert_eq!(time(rawdoc! { "find": "a" }), Some(50));
+        assert_eq!(time(rawdoc! { "find": "a", "maxTimeMS": 0 }), None);
+        assert_eq!(time(rawdoc! { "insert": "a" }), None);
+        let output = rawdoc! { "aggregate": "a", "pipeline": [{ "$out": "b" }] };
+        assert_eq!(time(output), None);
+    }
+}
