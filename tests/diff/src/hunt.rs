@@ -24,6 +24,8 @@ pub struct Hunt {
     pub first: u64,
     pub operations: usize,
     pub known: Known,
+    /// The names of the commands that are played; all without any.
+    pub commands: Vec<String>,
     next: AtomicU64,
     done: AtomicUsize,
     found: Mutex<Found>,
@@ -83,6 +85,7 @@ impl Hunt {
             first,
             operations,
             known,
+            commands: Vec::new(),
             next: AtomicU64::new(first),
             done: AtomicUsize::new(0),
             found: Mutex::default(),
@@ -105,7 +108,11 @@ impl Hunt {
         bench: &mut Bench,
         revive: &dyn Fn(&mut Bench) -> Result<()>,
     ) -> Result<()> {
-        for command in &scene.commands {
+        let played = |command: &&Document| {
+            let name = command.keys().next();
+            self.commands.is_empty() || name.is_some_and(|name| self.commands.contains(name))
+        };
+        for command in scene.commands.iter().filter(played) {
             let case = Case {
                 documents: scene.documents.clone(),
                 command: command.clone(),

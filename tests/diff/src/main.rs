@@ -66,6 +66,9 @@ struct HuntArguments {
     banyan: Option<String>,
     #[arg(long, default_value_t = 4)]
     workers: usize,
+    /// Plays commands of this name alone; may be given several times.
+    #[arg(long = "command")]
+    commands: Vec<String>,
 }
 
 fn main() -> Result<ExitCode> {
@@ -142,7 +145,8 @@ fn hunt(arguments: &HuntArguments) -> Result<ExitCode> {
         arguments.operations
     };
     let first = arguments.case.unwrap_or(0);
-    let hunt = Hunt::new(arguments.seed, first, operations, known);
+    let mut hunt = Hunt::new(arguments.seed, first, operations, known);
+    hunt.commands.clone_from(&arguments.commands);
     let started = Instant::now();
     let revive = |bench: &mut Bench| -> Result<()> {
         banyan.revive("Banyan", &runtime);

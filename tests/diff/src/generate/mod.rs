@@ -5,10 +5,12 @@ mod command;
 mod document;
 mod expression;
 mod filter;
+mod joins;
 mod operators;
 mod pipeline;
 pub mod text;
 mod update;
+mod windows;
 
 use bson::Document;
 
