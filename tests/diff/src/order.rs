@@ -93,6 +93,8 @@ struct Walk {
     sorted: bool,
     unique_id: bool,
     loose: bool,
+    /// The stage before made `n` and `t` of the id, which no two documents share either.
+    along: bool,
 }
 
 impl Default for Walk {
@@ -101,6 +103,7 @@ impl Default for Walk {
             sorted: false,
             unique_id: true,
             loose: false,
+            along: false,
         }
     }
 }
@@ -114,6 +117,7 @@ impl Walk {
             if !self.stage(name, argument) {
                 return Order::Undefined;
             }
+            self.along = name == "$addFields" && is_along(argument);
         }
         match (self.loose, self.sorted) {
             (true, _) => Order::LooseArrays,
@@ -158,6 +162,7 @@ impl Walk {
                         sorted: self.sorted,
                         unique_id: self.unique_id,
                         loose: false,
+                        along: false,
                     };
                     inner.pipeline(stages) != Order::Undefined
                 };
@@ -165,10 +170,33 @@ impl Walk {
                 return facets.is_none_or(|facets| facets.values().all(sub));
             }
             "$sample" => self.sorted = false,
-            "$setWindowFields" | "$fill" | "$densify" => self.sorted = false,
+            "$setWindowFields" | "$fill" => {
+                self.notes_order_of_accumulators(argument);
+                if !self.decides(argument) && !is_independent(argument) {
+                    return false;
+                }
+                self.sorted = false;
+                let output = argument
+                    .as_document()
+                    .and_then(|a| a.get_document("output").ok());
+                self.unique_id &= output.is_none_or(|output| !output.contains_key("_id"));
+            }
+            "$densify" => {
+                self.sorted = false;
+                self.unique_id = false;
+            }
             _ => {}
         }
         true
+    }
+
+    /// Whether the stage's own order is one of all documents.
+    fn decides(&self, argument: &Bson) -> bool {
+        let sort = argument
+            .as_document()
+            .and_then(|a| a.get_document("sortBy").ok());
+        let by = |name: &str| sort.is_some_and(|sort| sort.contains_key(name));
+        self.unique_id && (by("_id") || self.along && (by("n") || by("t")))
     }
 
     fn notes_order_of_accumulators(&mut self, argument: &Bson) {
@@ -176,6 +204,48 @@ impl Walk {
         self.loose |= text.contains("$addToSet");
         self.loose |= !self.sorted && text.contains("$push");
     }
+}
+
+fn is_along(fields: &Bson) -> bool {
+    let names: Vec<&str> = match fields {
+        Bson::Document(fields) => fields.keys().map(String::as_str).collect(),
+        _ => Vec::new(),
+    };
+    let text = crate::notation::print_value(fields);
+    names == ["n", "t"] && text.contains("{n: {$multiply: [\"$_id\"") && text.contains("$dateAdd")
+}
+
+/// Whether no value that a stage over an order computes depends on how equal documents are ordered.
+fn is_independent(argument: &Bson) -> bool {
+    let free = [
+        "$sum",
+        "$avg",
+        "$min",
+        "$max",
+        "$count",
+        "$addToSet",
+        "$rank",
+        "$denseRank",
+        "value",
+    ];
+    let Some(output) = argument
+        .as_document()
+        .and_then(|a| a.get_document("output").ok())
+    else {
+        return true;
+    };
+    output.values().all(|function| {
+        let Some(function) = function.as_document() else {
+            return true;
+        };
+        let by_place = function
+            .get_document("window")
+            .is_ok_and(|window| window.contains_key("documents"));
+        !by_place
+            && function
+                .keys()
+                .all(|name| name == "window" || free.contains(&name.as_str()))
+    })
 }
 
 /// Accumulators whose result is decided by which document comes first or last.

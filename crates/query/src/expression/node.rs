@@ -125,6 +125,11 @@ pub(crate) trait Special: Debug + Send + Sync {
     fn deterministic(&self) -> bool {
         true
     }
+
+    /// Whether it is evaluated while parsing where all of its operands are constants.
+    fn folds(&self) -> bool {
+        self.deterministic()
+    }
 }
 
 impl ExpressionNode {

@@ -74,6 +74,11 @@ impl Generator {
         ];
         match *self.random.weighted(&kinds) {
             "find" => self.find(),
+            "aggregate" if self.random.percent(4) => {
+                let mut pipeline = vec![self.documents_stage()];
+                pipeline.extend(self.pipeline(4));
+                doc! { "aggregate": 1, "pipeline": pipeline, "cursor": { "batchSize": BATCH } }
+            }
             "aggregate" => aggregate(self.pipeline(6)),
             "project" => {
                 let expression = self.expression(2);

@@ -102,6 +102,14 @@ pub const STRINGS: &[&str] = &[
     "ǅ",
     "1e5",
     "😀",
+    "\u{a0}a\u{2003}\t",
+    "\u{b}\r\na\u{feff}",
+    "İıß",
+    "1E+3",
+    "Infinity",
+    "9223372036854775808",
+    " 7",
+    "0b1",
 ];
 /// Milliseconds: the epoch, before it, a leap day, week years, far off.
 pub const DATES: &[i64] = &[
@@ -116,6 +124,18 @@ pub const DATES: &[i64] = &[
     -62_135_596_800_000,
     1_711_846_800_000,
     951_782_400_000,
+];
+/// Outside of the years that most of MongoDB can name.
+const FAR_DATES: &[i64] = &[
+    i64::MAX,
+    i64::MIN,
+    8_640_000_000_000_001,
+    253_402_300_800_000,
+    -62_167_219_200_000,
+    -62_167_219_200_001,
+    -99_999_999_999_999,
+    971_890_963_200_000,
+    971_890_963_199_999,
 ];
 const REGEXES: &[(&str, &str)] = &[
     ("a", ""),
@@ -198,10 +218,8 @@ impl Generator {
     }
 
     pub fn date(&mut self) -> Bson {
-        if self.random.percent(3) {
-            let far = *self
-                .random
-                .pick(&[i64::MAX, i64::MIN, 8_640_000_000_000_001]);
+        if self.random.percent(5) {
+            let far = *self.random.pick(FAR_DATES);
             return DateTime::from_millis(far).into();
         }
         DateTime::from_millis(*self.random.pick(DATES)).into()

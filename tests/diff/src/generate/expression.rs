@@ -16,6 +16,15 @@ const ZONES: &[&str] = &[
     "No/Such",
     "Australia/Lord_Howe",
     "",
+    "GMT",
+    "Etc/GMT+5",
+    "EST5EDT",
+    "Z",
+    "+24:00",
+    "-12:60",
+    "+1",
+    "Antarctica/Troll",
+    "europe/berlin",
 ];
 const FORMATS: &[&str] = &[
     "%Y-%m-%d",
@@ -29,6 +38,16 @@ const FORMATS: &[&str] = &[
     "%Y-%m-%dT%H:%M:%S.%LZ",
     "%b %B",
     "",
+    "%Y%m%d%H%M%S%L%z",
+    "%d %b %Y",
+    "%G %V %u",
+    "%G-%j",
+    "%Y %j",
+    "%Y-%m-%d %Z",
+    "a%Yb",
+    "\u{e9}%Y",
+    "%H",
+    "%y",
 ];
 const UNITS: &[&str] = &[
     "year",
@@ -54,10 +73,84 @@ const DATE_STRINGS: &[&str] = &[
     "nonsense",
     "2020-W10-3",
     "2024-01-31T10:00:00 Europe/Berlin",
+    "2024-01-31T10:00:00.123456Z",
+    "20240131T101112Z",
+    "2024-031",
+    "2024-W05-3",
+    "31 Jan 2024",
+    "January 31, 2024",
+    "Mon, 05 Feb 2024 10:00:00 +0100",
+    "9999-12-31T23:59:59Z",
+    "10000-01-01",
+    "0000-00-00",
+    "2024-13-01",
+    "2024-02-29T25:00",
+    "2024-02-29 12:34 PM",
+    "1709210096",
+    "@1709210096",
+    "2024-6-1",
+    "2024-02-29T12:34:56-0330",
+    "2024-02-29T12:34:56 EST",
+    "2024",
+    "now",
 ];
 const TYPES: &[&str] = &[
     "double", "string", "bool", "date", "int", "long", "decimal", "objectId", "array", "object",
     "nosuch", "null",
+];
+/// Patterns with more in them than the stored ones have.
+const PATTERNS: &[&str] = &[
+    "a",
+    "(a)(b)?",
+    "[",
+    "^$",
+    "b|c",
+    "",
+    "(?i)A",
+    "\\v",
+    "\\012",
+    "\\R",
+    "\\B",
+    "\\bA",
+    "(?R)",
+    "(?<n>a)(b)?",
+    "[[:alpha:]]+",
+    "\\p{L}",
+    "\\p{Lu}b",
+    "b{1,2}",
+    "(a|b)*c",
+    "(?=a)",
+    "(?<!a)b",
+    "(?<=a)b",
+    "\\d+",
+    "\\",
+    "(",
+    "a**",
+    "\\Qa,b\\E",
+    ".",
+    "\\X",
+    "\\x41",
+    "\\x{65e5}",
+    "(a)\\1?",
+    "\\w+",
+    "\\W",
+    "[^a]",
+    "a++b",
+    "(?>a|ab)c",
+    "(?#c)a",
+    "\\K",
+    "a\\Kb",
+    "\\h",
+    "\\N",
+    "(?|(a)|(b))",
+    "x$",
+    "x\\z",
+    "(*UCP)\\w",
+    "(?x) a b",
+];
+/// What $trim and its like take away.
+const TRIMMED: &[&str] = &[
+    "", " ", "a", "ab", "\u{0}", "é", "日", "\t\n", "😀", "a ", "c,b", "\u{a0}", "10",
 ];
 /// Fields as expressions name them.
 const REFERENCES: &[&str] = &[
@@ -77,6 +170,12 @@ const REFERENCES: &[&str] = &[
     "$$ROOT",
     "$$CURRENT.a",
     "$a.0",
+    "$$ROOT.b",
+    "$c.x",
+    "$$NOSUCH",
+    "$",
+    "$$",
+    "$a.$b",
 ];
 
 impl Generator {
@@ -154,14 +253,16 @@ impl Generator {
         if depth > 0 && self.random.percent(30) {
             let fits: Vec<_> = OPERATORS
                 .iter()
-                .filter(|(_, _, result)| letter == 'v' || *result == letter)
+                .filter(|(_, _, result)| {
+                    letter == 'v' || *result == letter || (letter == 'h' && *result == 'n')
+                })
                 .collect();
             if !fits.is_empty() {
                 let (name, signature, _) = **self.random.pick(&fits);
                 return self.operation(name, signature, depth - 1);
             }
         }
-        if "nsdaobv".contains(letter) && self.random.percent(55) {
+        if "nsdaobvh".contains(letter) && self.random.percent(55) {
             return self.reference();
         }
         self.literal(letter, depth)
@@ -198,6 +299,16 @@ impl Generator {
                 3 => Bson::Int32(self.random.between(1950, 2050) as i32),
                 _ => Bson::Int32(self.random.between(-3, 13) as i32),
             },
+            'h' => match self.random.below(10) {
+                0 => Bson::Int64(*self.random.pick(super::document::LONGS)),
+                1 => Bson::Int32(self.random.between(-100_000, 100_000) as i32),
+                2 => Bson::Double(self.random.between(-40_000, 40_000) as f64),
+                3 => Bson::Int32(*self.random.pick(&[9999, 10_000, 32_767, 32_768, -1, 0, 1])),
+                4 => Bson::Int64(self.random.between(-1 << 45, 1 << 45)),
+                5 => self.number(),
+                _ => self.literal('i', depth),
+            },
+            'c' => (*self.random.pick(TRIMMED)).into(),
             's' => self.string().into(),
             'd' => self.date(),
             'a' => self.list('v', depth),
@@ -212,7 +323,7 @@ impl Generator {
             'D' => (*self.random.pick(DATE_STRINGS)).into(),
             'r' => match self.random.percent(50) {
                 true => self.regex(),
-                false => (*self.random.pick(&["a", "(a)(b)?", "[", "^$", "b|c"])).into(),
+                false => (*self.random.pick(PATTERNS)).into(),
             },
             'm' => (*self.random.pick(&["i", "m", "s", "x", "", "z"])).into(),
             't' => match self.random.percent(80) {
@@ -220,10 +331,13 @@ impl Generator {
                 false => Bson::Int32(self.random.between(-1, 20) as i32),
             },
             'k' => (*self.random.pick(&["a", "x", "a.x", "y", ""])).into(),
-            'O' => match self.random.below(4) {
-                0 => doc! { "x": 1, "y": -1 }.into(),
-                1 => doc! { "x": -1 }.into(),
-                2 => Bson::Int32(-1),
+            'O' => match self.random.below(10) {
+                0 | 1 => doc! { "x": 1, "y": -1 }.into(),
+                2 | 3 => doc! { "x": -1 }.into(),
+                4 | 5 => Bson::Int32(-1),
+                6 => doc! { "x.y": 1 }.into(),
+                7 => self.number(),
+                8 => doc! { *self.random.pick(&["", "$x", "x", "x."]): self.number() }.into(),
                 _ => Bson::Int32(1),
             },
             'P' => {

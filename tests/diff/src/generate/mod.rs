@@ -7,12 +7,14 @@ mod document;
 mod expression;
 mod filter;
 mod index;
+mod joins;
 mod operators;
 mod options;
 mod pipeline;
 mod story;
 pub mod text;
 mod update;
+mod windows;
 
 use bson::Document;
 

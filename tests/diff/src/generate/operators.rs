@@ -3,7 +3,7 @@
 //! A signature is a list of letters, one for each argument: `n` number, `i` small whole number,
 //! `s` string, `d` date, `a` array, `o` object, `b` boolean, `v` any value, `z` time zone, `f` date
 //! format, `u` unit of time, `w` day of the week, `r` regex, `t` type, `k` name of a field, `m` options
-//! of a regex, `A` array of arrays, `O` sort, `D` a string that is a date, `S` array of strings,
+//! of a regex, `h` whole number that may be huge, `c` characters to trim, `A` array of arrays, `O` sort, `D` a string that is a date, `S` array of strings,
 //! `P` time stamp. `*` repeats the letter before it up to three times, `?` makes it optional. A
 //! named form has `name:letter` for each argument, `name?:letter` for an optional one. The last
 //! part is the letter of the result.
@@ -15,6 +15,7 @@ pub const OPERATORS: &[(&str, &str, char)] = &[
     ("$acosh", "n", 'n'),
     ("$add", "n*", 'n'),
     ("$add", "di", 'd'),
+    ("$add", "dh", 'd'),
     ("$allElementsTrue", "A", 'b'),
     ("$and", "v*", 'b'),
     ("$anyElementTrue", "A", 'b'),
@@ -39,7 +40,7 @@ pub const OPERATORS: &[(&str, &str, char)] = &[
     ("$convert", "input:v to:t onError?:v onNull?:v", 'v'),
     ("$cos", "n", 'n'),
     ("$cosh", "n", 'n'),
-    ("$dateAdd", "startDate:d unit:u amount:i timezone?:z", 'd'),
+    ("$dateAdd", "startDate:d unit:u amount:h timezone?:z", 'd'),
     (
         "$dateDiff",
         "startDate:d endDate:d unit:u timezone?:z startOfWeek?:w",
@@ -47,12 +48,12 @@ pub const OPERATORS: &[(&str, &str, char)] = &[
     ),
     (
         "$dateFromParts",
-        "year:i month?:i day?:i hour?:i minute?:i second?:i millisecond?:i timezone?:z",
+        "year:h month?:h day?:h hour?:h minute?:h second?:h millisecond?:h timezone?:z",
         'd',
     ),
     (
         "$dateFromParts",
-        "isoWeekYear:i isoWeek?:i isoDayOfWeek?:i hour?:i timezone?:z",
+        "isoWeekYear:h isoWeek?:h isoDayOfWeek?:h hour?:h timezone?:z",
         'd',
     ),
     (
@@ -62,7 +63,7 @@ pub const OPERATORS: &[(&str, &str, char)] = &[
     ),
     (
         "$dateSubtract",
-        "startDate:d unit:u amount:i timezone?:z",
+        "startDate:d unit:u amount:h timezone?:z",
         'd',
     ),
     ("$dateToParts", "date:d timezone?:z iso8601?:b", 'o'),
@@ -73,11 +74,13 @@ pub const OPERATORS: &[(&str, &str, char)] = &[
     ),
     (
         "$dateTrunc",
-        "date:d unit:u binSize?:i timezone?:z startOfWeek?:w",
+        "date:d unit:u binSize?:h timezone?:z startOfWeek?:w",
         'd',
     ),
     ("$dayOfMonth", "d", 'n'),
+    ("$dayOfMonth", "date:d timezone?:z", 'n'),
     ("$dayOfWeek", "d", 'n'),
+    ("$dayOfWeek", "date:d timezone?:z", 'n'),
     ("$dayOfYear", "date:d timezone?:z", 'n'),
     ("$degreesToRadians", "n", 'n'),
     ("$divide", "nn", 'n'),
@@ -91,6 +94,7 @@ pub const OPERATORS: &[(&str, &str, char)] = &[
     ("$gt", "vv", 'b'),
     ("$gte", "vv", 'b'),
     ("$hour", "d", 'n'),
+    ("$hour", "date:d timezone?:z", 'n'),
     ("$ifNull", "vv", 'v'),
     ("$ifNull", "vvv", 'v'),
     ("$in", "va", 'b'),
@@ -100,7 +104,9 @@ pub const OPERATORS: &[(&str, &str, char)] = &[
     ("$isArray", "v", 'b'),
     ("$isNumber", "v", 'b'),
     ("$isoDayOfWeek", "d", 'n'),
+    ("$isoDayOfWeek", "date:d timezone?:z", 'n'),
     ("$isoWeek", "d", 'n'),
+    ("$isoWeek", "date:d timezone?:z", 'n'),
     ("$isoWeekYear", "date:d timezone?:z", 'n'),
     ("$last", "a", 'v'),
     ("$lastN", "input:a n:i", 'a'),
@@ -110,18 +116,21 @@ pub const OPERATORS: &[(&str, &str, char)] = &[
     ("$log10", "n", 'n'),
     ("$lt", "vv", 'b'),
     ("$lte", "vv", 'b'),
-    ("$ltrim", "input:s chars?:s", 's'),
+    ("$ltrim", "input:s chars?:c", 's'),
     ("$max", "v*", 'v'),
     ("$max", "a", 'v'),
     ("$maxN", "input:a n:i", 'a'),
     ("$mergeObjects", "o*", 'o'),
     ("$millisecond", "d", 'n'),
+    ("$millisecond", "date:d timezone?:z", 'n'),
     ("$min", "v*", 'v'),
     ("$min", "a", 'v'),
     ("$minN", "input:a n:i", 'a'),
     ("$minute", "d", 'n'),
+    ("$minute", "date:d timezone?:z", 'n'),
     ("$mod", "nn", 'n'),
     ("$month", "d", 'n'),
+    ("$month", "date:d timezone?:z", 'n'),
     ("$multiply", "n*", 'n'),
     ("$ne", "vv", 'b'),
     ("$not", "v", 'b'),
@@ -130,6 +139,7 @@ pub const OPERATORS: &[(&str, &str, char)] = &[
     ("$pow", "nn", 'n'),
     ("$radiansToDegrees", "n", 'n'),
     ("$range", "iii?", 'a'),
+    ("$range", "hhh?", 'a'),
     ("$regexFind", "input:s regex:r options?:m", 'o'),
     ("$regexFindAll", "input:s regex:r options?:m", 'a'),
     ("$regexMatch", "input:s regex:r options?:m", 'b'),
@@ -137,8 +147,9 @@ pub const OPERATORS: &[(&str, &str, char)] = &[
     ("$replaceOne", "input:s find:s replacement:s", 's'),
     ("$reverseArray", "a", 'a'),
     ("$round", "ni?", 'n'),
-    ("$rtrim", "input:s chars?:s", 's'),
+    ("$rtrim", "input:s chars?:c", 's'),
     ("$second", "d", 'n'),
+    ("$second", "date:d timezone?:z", 'n'),
     ("$setDifference", "aa", 'a'),
     ("$setEquals", "aa", 'b'),
     ("$setField", "field:k input:o value:v", 'o'),
@@ -162,6 +173,7 @@ pub const OPERATORS: &[(&str, &str, char)] = &[
     ("$substrCP", "sii", 's'),
     ("$subtract", "nn", 'n'),
     ("$subtract", "dd", 'n'),
+    ("$subtract", "dh", 'd'),
     ("$sum", "n*", 'n'),
     ("$sum", "a", 'n'),
     ("$switch", "branches:B default?:v", 'v'),
@@ -178,13 +190,14 @@ pub const OPERATORS: &[(&str, &str, char)] = &[
     ("$toObjectId", "s", 'v'),
     ("$toString", "v", 's'),
     ("$toUpper", "s", 's'),
-    ("$trim", "input:s chars?:s", 's'),
+    ("$trim", "input:s chars?:c", 's'),
     ("$trunc", "ni?", 'n'),
     ("$tsIncrement", "P", 'n'),
     ("$tsSecond", "P", 'n'),
     ("$type", "v", 's'),
     ("$unsetField", "field:k input:o", 'o'),
     ("$week", "d", 'n'),
+    ("$week", "date:d timezone?:z", 'n'),
     ("$year", "date:d timezone?:z", 'n'),
     ("$zip", "inputs:A useLongestLength?:b defaults?:a", 'a'),
     // These bind variables and are put together by hand.
@@ -210,7 +223,7 @@ mod tests {
             };
             for letter in letters.iter().chain([result]) {
                 assert!(
-                    "nisdaobvzfuwrtkmAODSPB".contains(*letter),
+                    "nisdaobvzfuwrtkmhcAODSPB".contains(*letter),
                     "{name}: {letter}"
                 );
             }

@@ -19,17 +19,47 @@ const STAGES: &[(usize, &str)] = &[
     (2, "$replaceWith"),
     (2, "$redact"),
     (3, "$facet"),
-    (5, "$lookup"),
+    (6, "$lookup"),
     (2, "$unionWith"),
     (3, "$bucket"),
-    (2, "$bucketAuto"),
+    (4, "$bucketAuto"),
     (3, "$sortByCount"),
     (3, "$count"),
     (1, "$sample"),
-    (1, "$graphLookup"),
-    (1, "$setWindowFields"),
-    (1, "$densify"),
-    (1, "$fill"),
+    (2, "$graphLookup"),
+    (7, "$setWindowFields"),
+    (3, "$densify"),
+    (3, "$fill"),
+];
+/// Stages that fields `n` and `t` are made for.
+const ALONG: &[&str] = &["$setWindowFields", "$densify", "$fill"];
+/// Numbers to count in.
+pub const SMALL_STEPS: &[&str] = &[
+    "1",
+    "2",
+    "0.5",
+    "1.5",
+    "NumberLong(\"1\")",
+    "NumberDecimal(\"0.5\")",
+    "NumberDecimal(\"1.50\")",
+    "0.1",
+    "-1",
+];
+const GRANULARITIES: &[&str] = &[
+    "R5",
+    "R10",
+    "R20",
+    "R40",
+    "R80",
+    "1-2-5",
+    "E6",
+    "E12",
+    "E24",
+    "E48",
+    "E96",
+    "E192",
+    "POWERSOF2",
+    "R6",
 ];
 const ACCUMULATORS: &[&str] = &[
     "$sum",
@@ -49,6 +79,8 @@ const ACCUMULATORS: &[&str] = &[
     "$minN",
     "$maxN",
     "$top",
+    "$bottom",
+    "$topN",
     "$bottomN",
 ];
 
@@ -61,9 +93,34 @@ impl Generator {
             if matches!(name, "$limit" | "$skip") {
                 stages.push(doc! { "$sort": { "_id": 1 } });
             }
-            stages.push(self.stage(name));
+            if ALONG.contains(&name) && self.random.percent(80) {
+                stages.push(self.along_the_ids());
+            }
+            let mut stage = self.stage(name);
+            if self.random.percent(4) {
+                self.spoil(name, &mut stage);
+            }
+            stages.push(stage);
         }
         stages
+    }
+
+    /// Has one option of the stage be something else, missing, or one too many.
+    fn spoil(&mut self, name: &str, stage: &mut Document) {
+        let other = self.value(1);
+        let Ok(argument) = stage.get_document_mut(name) else {
+            stage.insert(name, other);
+            return;
+        };
+        let options: Vec<String> = argument.keys().cloned().collect();
+        match self.random.below(5) {
+            0 => drop(argument.insert("nosuch", 1)),
+            1 if !options.is_empty() => drop(argument.remove(self.random.pick(&options))),
+            2 | 3 if !options.is_empty() => {
+                drop(argument.insert(self.random.pick(&options), other));
+            }
+            _ => drop(stage.insert(name, other)),
+        }
     }
 
     fn stage(&mut self, name: &str) -> Document {
@@ -85,37 +142,19 @@ impl Generator {
             "$redact" => self.redact(),
             "$facet" => doc! { "f": self.pipeline(2), "g": self.pipeline(2) }.into(),
             "$lookup" => self.lookup().into(),
-            "$unionWith" => match self.random.percent(50) {
-                true => "d".into(),
-                false => doc! { "coll": "d", "pipeline": self.pipeline(2) }.into(),
-            },
+            "$unionWith" => self.union(),
             "$bucket" => self.bucket().into(),
-            "$bucketAuto" => {
-                let buckets = self.random.between(1, 4) as i32;
-                doc! { "groupBy": self.argument('n', 1), "buckets": buckets }.into()
-            }
+            "$bucketAuto" => self.bucket_auto().into(),
             "$sortByCount" => match self.random.percent(60) {
                 true => format!("${}", self.path()).into(),
                 false => self.expression(1),
             },
             "$count" => (*self.random.pick(&["n", "total", "a.b", "", "$n"])).into(),
             "$sample" => doc! { "size": 1000 }.into(),
-            "$graphLookup" => doc! {
-                "from": "d", "startWith": self.argument('v', 1), "connectFromField": "a",
-                "connectToField": "_id", "as": "g",
-            }
-            .into(),
-            "$setWindowFields" => doc! {
-                "partitionBy": self.argument('v', 0), "sortBy": { "_id": 1 },
-                "output": { "w": { *self.random.pick(&["$sum", "$avg", "$max"]): "$a",
-                    "window": { "documents": ["unbounded", "current"] } } },
-            }
-            .into(),
-            "$densify" => doc! {
-                "field": "_id", "range": { "step": 1, "bounds": [0, 5] },
-            }
-            .into(),
-            _ => doc! { "output": { "a": { "value": self.value(1) } } }.into(),
+            "$graphLookup" => self.graph_lookup().into(),
+            "$setWindowFields" => self.set_window_fields().into(),
+            "$densify" => self.densify().into(),
+            _ => self.fill().into(),
         };
         doc! { name: argument }
     }
@@ -171,16 +210,52 @@ impl Generator {
             "$sum" | "$avg" | "$stdDevPop" | "$stdDevSamp" => self.argument('n', 1),
             "$mergeObjects" => self.argument('o', 1),
             "$count" => doc! {}.into(),
-            "$top" => doc! { "sortBy": { "_id": 1 }, "output": self.argument('v', 1) }.into(),
-            "$bottomN" => {
-                doc! { "sortBy": { "_id": 1 }, "output": self.argument('v', 1), "n": 2 }.into()
-            }
+            "$top" | "$bottom" | "$topN" | "$bottomN" => self.ranked(name),
             name if name.ends_with('N') => {
-                doc! { "input": self.argument('v', 1), "n": self.argument('i', 0) }.into()
+                doc! { "input": self.argument('v', 1), "n": self.argument('i', 1) }.into()
             }
             _ => self.argument('v', 1),
         };
         doc! { name: argument }
+    }
+
+    /// The argument of the accumulators that sort.
+    pub fn ranked(&mut self, name: &str) -> Bson {
+        let mut sort = match self.random.percent(60) {
+            true => doc! {},
+            false => doc! { self.path(): *self.random.pick(&[1, -1]) },
+        };
+        if self.random.percent(95) {
+            sort.insert("_id", 1);
+        }
+        let mut ranked = doc! { "sortBy": sort, "output": self.argument('v', 1) };
+        if name.ends_with('N') {
+            ranked.insert("n", self.argument('i', 1));
+        }
+        ranked.into()
+    }
+
+    fn bucket_auto(&mut self) -> Document {
+        let buckets = match self.random.percent(90) {
+            true => Bson::Int32(self.random.between(1, 4) as i32),
+            false => self.value(0),
+        };
+        let group_by = match self.random.percent(60) {
+            true => self.argument('n', 1),
+            false => self.argument('v', 1),
+        };
+        let mut bucket = doc! { "groupBy": group_by, "buckets": buckets };
+        if self.random.percent(35) {
+            if self.random.percent(70) {
+                let absolute = doc! { "$abs": bucket.remove("groupBy") };
+                bucket.insert("groupBy", absolute);
+            }
+            bucket.insert("granularity", *self.random.pick(GRANULARITIES));
+        }
+        if self.random.percent(50) {
+            bucket.insert("output", doc! { "o": self.accumulator() });
+        }
+        bucket
     }
 
     fn unwind(&mut self) -> Bson {
@@ -211,29 +286,6 @@ impl Generator {
         };
         let (then, other) = (verdict(self), verdict(self));
         doc! { "$cond": [self.argument('b', 2), then, other] }.into()
-    }
-
-    fn lookup(&mut self) -> Document {
-        let from = "d";
-        match self.random.below(3) {
-            0 => {
-                let variables = doc! { "v": format!("${}", self.path()) };
-                let on = doc! { "$expr": { "$eq": ["$$v", format!("${}", self.path())] } };
-                doc! { "from": from, "let": variables, "pipeline": [{ "$match": on }], "as": "j" }
-            }
-            1 => {
-                let mut lookup = doc! { "from": from, "localField": self.path() };
-                lookup.insert("foreignField", self.path());
-                lookup.insert("pipeline", self.pipeline(2));
-                lookup.insert("as", "j");
-                lookup
-            }
-            _ => {
-                let to = *self.random.pick(&["j", "a", "b.j"]);
-                let (local, foreign) = (self.path(), self.path());
-                doc! { "from": from, "localField": local, "foreignField": foreign, "as": to }
-            }
-        }
     }
 
     fn bucket(&mut self) -> Document {
