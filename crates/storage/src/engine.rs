@@ -19,7 +19,7 @@ use crate::cleanup::dropped::Dropped;
 use crate::directory::DataDirectory;
 use crate::journal::{self, EarlySync};
 use crate::keys;
-use crate::keyspaces::{Keyspace, Keyspaces, Operation};
+use crate::keyspaces::{Keyspace, Keyspaces, LargeKeyspaces, Operation};
 
 const KIB: u32 = 1024;
 const MIB: u64 = 1024 * 1024;
@@ -382,6 +382,7 @@ fn open_keyspaces(database: &fjall::Database, buffer: u64) -> Result<Keyspaces, 
         })?,
         indexes: database.keyspace("indexes", || keyspace_options(buffer, 8 * KIB, false))?,
         meta: database.keyspace("meta", || keyspace_options(buffer / 2, 4 * KIB, false))?,
+        states: LargeKeyspaces::default(),
     })
 }
 

@@ -2,6 +2,8 @@
 
 use fjall::Slice;
 
+use crate::tables::States;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Keyspace {
     Records,
@@ -21,6 +23,24 @@ pub(crate) struct Keyspaces {
     pub(crate) records: fjall::Keyspace,
     pub(crate) indexes: fjall::Keyspace,
     pub(crate) meta: fjall::Keyspace,
+    pub(crate) states: LargeKeyspaces<States>,
+}
+
+/// One of something for each of the two large keyspaces.
+#[derive(Default)]
+pub(crate) struct LargeKeyspaces<T> {
+    pub(crate) records: T,
+    pub(crate) indexes: T,
+}
+
+impl<T> LargeKeyspaces<T> {
+    pub(crate) fn of(&self, keyspace: Keyspace) -> Option<&T> {
+        match keyspace {
+            Keyspace::Records => Some(&self.records),
+            Keyspace::Indexes => Some(&self.indexes),
+            Keyspace::Meta => None,
+        }
+    }
 }
 
 impl Keyspaces {

@@ -13,6 +13,7 @@
 //! - [`build`]: index builds that go on beside writes;
 //! - [`snapshot`]: a consistent view of everything, with scans that own what they need;
 //!   [`overlay`]: what its reader has staged, laid over it;
+//! - `tables`: how scans read the engine's tables;
 //! - [`store`]: the open directory; `engine`: the engine below it; `commit`: how a batch becomes
 //!   visible; [`directory`]: its lock, its format and what else is in it;
 //! - `journal`: what a power cut leaves of the engine's journal, and how far it must go;
@@ -39,9 +40,12 @@ pub mod kind;
 pub mod overlay;
 pub mod record;
 pub mod record_id;
+mod scan;
 pub mod snapshot;
 pub mod store;
+mod tables;
 pub mod transfer;
+mod view;
 
 pub use batch::Batch;
 pub use build::{BuildAddress, BuildId, IndexBuild, IndexBuildDefinition, Violation};
@@ -55,6 +59,7 @@ pub use kind::{ArrayPaths, IndexKind, KeyLayout};
 pub use overlay::{Overlay, OverlayView};
 pub use record::{Bytes, Record};
 pub use record_id::{RecordId, RecordIdFormat, RecordIdRef};
-pub use snapshot::{IndexKey, IndexScan, MetaScan, RecordScan, Snapshot, TypeBits};
+pub use scan::{IndexKey, IndexScan, MetaScan, RecordReader, RecordScan, TypeBits};
+pub use snapshot::Snapshot;
 pub use store::{Stats, Store};
 pub use transfer::{Chunk, Divergence, ImportScope, Importer, Part, SliceEnd, Totals};

@@ -1,12 +1,11 @@
 //! A consistent view of everything that was committed before it was taken, and of what its reader
 //! has staged itself.
 
-use std::ops::{Bound, Range, RangeBounds};
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use banyan_document::key::Key;
 use fjall::{AbstractTree, Readable, Slice};
-use lsm_tree::{Guard, IterGuardImpl};
 
 use crate::StorageError;
 use crate::catalog::Collection;
@@ -16,14 +15,20 @@ use crate::keys::{self, CollectionId, EntryForm, KeyRange};
 use crate::keyspaces::{Keyspace, Keyspaces};
 use crate::overlay::{Merge, OverlayView, is_empty};
 use crate::record::{Bytes, Record};
-use crate::record_id::{RecordId, RecordIdRef};
+use crate::record_id::RecordId;
+use crate::scan::{
+    Entries, Found, IndexScan, MetaScan, RecordReader, RecordScan, Scan, TypeBits, damaged_index,
+    place,
+};
+use crate::tables::{Cursor, Points, State};
+use crate::view::View;
 
 /// Cheap to take and to clone. Old versions of what it sees are kept while it lives: don't hold
 /// one for ever.
 #[derive(Clone)]
 pub struct Snapshot {
     /// The engine counts its own clones under locks.
-    pub(crate) view: Arc<fjall::Snapshot>,
+    pub(crate) view: Arc<View>,
     pub(crate) keyspaces: Arc<Keyspaces>,
     /// Lies over the records and the indexes.
     pub(crate) overlay: Option<OverlayView>,
@@ -33,8 +38,9 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn of(engine: &Arc<Engine>) -> Snapshot {
+        let view = View::new(engine.database.snapshot());
         Snapshot {
-            view: Arc::new(engine.database.snapshot()),
+            view: Arc::new(view),
             keyspaces: engine.keyspaces(),
             overlay: None,
             engine: engine.clone(),
@@ -63,16 +69,25 @@ impl Snapshot {
         bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>),
         reverse: bool,
     ) -> Scan {
+        if !reverse
+            && self.overlay.is_none()
+            && let Some(state) = self.state(keyspace)
+        {
+            let mut cursor = Cursor::new(state.clone(), self.view.seqno());
+            cursor.seek(bounds);
+            return Scan::over_tables(cursor, &self.view);
+        }
         let merge = self.overlay.as_ref().map(|overlay| {
             let merge = Merge::new(overlay.clone(), keyspace, bounds.clone(), reverse);
             Box::new(merge)
         });
-        Scan {
-            iterator: self.range(keyspace, bounds),
-            _view: self.view.clone(),
-            reverse,
-            merge,
-        }
+        Scan::over_engine(self.range(keyspace, bounds), &self.view, reverse, merge)
+    }
+
+    /// `None`: the engine has to be asked.
+    fn state(&self, keyspace: Keyspace) -> Option<&Arc<State>> {
+        let visible = || self.engine.database.visible_seqno();
+        self.view.state(&self.keyspaces, keyspace, visible)
     }
 
     /// To be held no longer than this view: the engine would count another clone of it under locks.
@@ -91,6 +106,19 @@ impl Snapshot {
             Some(bytes) => Record::new(bytes, || place(collection, record)).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// Reads many records one by one. `None`: [`Snapshot::record`] has to.
+    pub fn record_reader(&self, collection: CollectionId) -> Option<RecordReader> {
+        if self.has_overlay() {
+            return None;
+        }
+        let state = self.state(Keyspace::Records)?;
+        Some(RecordReader {
+            collection,
+            points: Points::new(state.clone(), self.view.seqno()),
+            _view: self.view.clone(),
+        })
     }
 
     /// The records of a collection in the order of their ids, or in the opposite one.
@@ -172,7 +200,7 @@ impl Snapshot {
             keys::with_index_key(index.id, key, None, |key| self.get(Keyspace::Indexes, key))?;
         let Some(value) = found else { return Ok(None) };
         match index.record_ids.split(&value) {
-            Some((end, record)) => Ok(Some((record, TypeBits { value, end }))),
+            Some((end, record)) => Ok(Some((record, TypeBits::new(value, end)))),
             None => Err(damaged_index(index.id)),
         }
     }
@@ -228,6 +256,21 @@ impl Snapshot {
         self.scan_within(index, (lower, upper), reverse)
     }
 
+    /// Whether a scan of an index may go on in another range ([`Snapshot::scan_on`]).
+    pub fn goes_on(&self, index: &Index) -> bool {
+        let keyspace = match index.is_clustered() {
+            true => Keyspace::Records,
+            false => Keyspace::Indexes,
+        };
+        !self.has_overlay() && self.state(keyspace).is_some()
+    }
+
+    /// Has a scan of an index of this snapshot go to another range. False: it cannot.
+    pub fn scan_on(&self, scan: &mut IndexScan, index: &Index, range: &KeyRange) -> bool {
+        let bounds = bounds_of(index, range);
+        !is_empty(&bounds) && scan.seek(bounds)
+    }
+
     fn scan_within(
         &self,
         index: &Index,
@@ -238,28 +281,16 @@ impl Snapshot {
             true => (Keyspace::Records, Entries::Records),
             false => (Keyspace::Indexes, Entries::Keys(index.entry_form())),
         };
-        IndexScan {
-            index: index.id,
-            entries,
-            scan: (!is_empty(&bounds)).then(|| self.scan(keyspace, bounds, reverse)),
-            current: None,
-        }
+        let scan = (!is_empty(&bounds)).then(|| self.scan(keyspace, bounds, reverse));
+        IndexScan::new(index.id, entries, scan)
     }
 
     /// What lies under an id in the indexes keyspace, in entries of this form.
     pub(crate) fn scan_plain(&self, id: u32, form: EntryForm) -> IndexScan {
         let bounds = keys::index_bounds(id, form.unique, &KeyRange::all());
-        IndexScan {
-            index: id,
-            entries: Entries::Keys(form),
-            scan: Some(Scan {
-                iterator: self.range(Keyspace::Indexes, bounds),
-                _view: self.view.clone(),
-                reverse: false,
-                merge: None,
-            }),
-            current: None,
-        }
+        let found = self.range(Keyspace::Indexes, bounds);
+        let scan = Scan::over_engine(found, &self.view, false, None);
+        IndexScan::new(id, Entries::Keys(form), Some(scan))
     }
 
     /// Whether something is staged over it, which its counts know nothing of.
@@ -313,197 +344,4 @@ fn bounds_of(index: &Index, range: &KeyRange) -> (Bound<Vec<u8>>, Bound<Vec<u8>>
         bound => bound.map(key),
     };
     (lower, upper)
-}
-
-fn place(collection: CollectionId, record: &RecordId) -> String {
-    format!("record {record} of collection {collection}")
-}
-
-fn damaged_index(index: u32) -> StorageError {
-    StorageError::damaged(format!("index {index}"), "an entry without a record id")
-}
-
-/// What the engine finds in a range, from both ends.
-type Found = Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send>;
-
-struct Scan {
-    iterator: Found,
-    /// Keeps the state that it reads.
-    _view: Arc<fjall::Snapshot>,
-    reverse: bool,
-    /// With what is staged.
-    merge: Option<Box<Merge>>,
-}
-
-impl Scan {
-    fn next(&mut self) -> Option<Result<(Slice, Slice), fjall::Error>> {
-        let iterator = &mut self.iterator;
-        let reverse = self.reverse;
-        let mut stored = || {
-            let guard = if reverse {
-                iterator.next_back()
-            } else {
-                iterator.next()
-            };
-            guard.map(|guard| guard.into_inner().map_err(fjall::Error::from))
-        };
-        match &mut self.merge {
-            None => stored(),
-            Some(merge) => merge.next(stored),
-        }
-    }
-}
-
-pub struct RecordScan {
-    collection: CollectionId,
-    scan: Option<Scan>,
-}
-
-impl Iterator for RecordScan {
-    type Item = Result<(RecordId, Record), StorageError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (key, value) = match self.scan.as_mut()?.next()? {
-            Ok(pair) => pair,
-            Err(error) => return Some(Err(error.into())),
-        };
-        let id = key.get(keys::ID_BYTES..).and_then(RecordId::from_key);
-        let Some(record) = id else {
-            let place = format!("collection {}", self.collection);
-            return Some(Err(StorageError::damaged(place, "a record without an id")));
-        };
-        let document = Record::new(value, || place(self.collection, &record));
-        Some(document.map(|document| (record, document)))
-    }
-}
-
-/// The encoded fields of one index entry, and their type bits.
-#[derive(Clone)]
-pub struct IndexKey {
-    entry: Slice,
-    start: usize,
-    end: usize,
-    types: TypeBits,
-}
-
-/// The type bits of an index entry. Those of a clustered index have none, whatever their keys are.
-#[derive(Clone)]
-pub struct TypeBits {
-    value: Slice,
-    end: usize,
-}
-
-impl TypeBits {
-    fn none() -> TypeBits {
-        let value = Slice::from([]);
-        TypeBits { value, end: 0 }
-    }
-}
-
-impl std::ops::Deref for TypeBits {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.value[..self.end]
-    }
-}
-
-impl IndexKey {
-    pub fn types(&self) -> &[u8] {
-        &self.types
-    }
-}
-
-impl std::ops::Deref for IndexKey {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.entry[self.start..self.end]
-    }
-}
-
-/// What a scan of an index comes to.
-enum Entries {
-    Keys(EntryForm),
-    /// The records of a clustered collection.
-    Records,
-}
-
-pub struct IndexScan {
-    index: u32,
-    entries: Entries,
-    scan: Option<Scan>,
-    current: Option<(IndexKey, RecordId)>,
-}
-
-impl IndexScan {
-    /// Goes on to the next entry. `None`: the range has ended.
-    #[inline]
-    pub fn advance(&mut self) -> Result<Option<(&IndexKey, &RecordId)>, StorageError> {
-        self.current = None;
-        let Some(pair) = self.scan.as_mut().and_then(Scan::next) else {
-            return Ok(None);
-        };
-        let (entry, value) = pair?;
-        let (fields, types, record) = match self.entries {
-            Entries::Keys(form) => {
-                let parts = form.split(&entry, &value);
-                let parts = parts.ok_or_else(|| damaged_index(self.index))?;
-                let end = parts.types_end;
-                let types = TypeBits { value, end };
-                (keys::ID_BYTES..parts.fields_end, types, parts.record)
-            }
-            Entries::Records => {
-                let id = entry.get(keys::ID_BYTES..).and_then(RecordId::from_key);
-                let record = id.ok_or_else(|| damaged_index(self.index))?;
-                let RecordIdRef::Bytes(key) = record.as_ref() else {
-                    return Err(damaged_index(self.index));
-                };
-                let end = entry.len();
-                (end - key.len()..end, TypeBits::none(), record)
-            }
-        };
-        let Range { start, end } = fields;
-        let key = IndexKey {
-            entry,
-            start,
-            end,
-            types,
-        };
-        self.current = Some((key, record));
-        Ok(self.current())
-    }
-
-    /// The entry that it has come to.
-    pub fn current(&self) -> Option<(&IndexKey, &RecordId)> {
-        self.current.as_ref().map(|(key, record)| (key, record))
-    }
-}
-
-impl Iterator for IndexScan {
-    type Item = Result<(IndexKey, RecordId), StorageError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self.advance() {
-            Ok(None) => None,
-            Ok(Some(_)) => self.current.take().map(Ok),
-            Err(error) => Some(Err(error)),
-        }
-    }
-}
-
-pub struct MetaScan {
-    iterator: fjall::Iter,
-}
-
-impl Iterator for MetaScan {
-    /// The key comes without the mark that makes it the caller's.
-    type Item = Result<(Vec<u8>, Bytes), StorageError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self.iterator.next()?.into_inner() {
-            Ok((key, value)) => Some(Ok((key[1..].to_vec(), Bytes(value)))),
-            Err(error) => Some(Err(error.into())),
-        }
-    }
 }

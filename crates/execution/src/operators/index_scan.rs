@@ -26,6 +26,9 @@ use crate::plan::{IndexBounds, ScanRange};
 use crate::row::Row;
 use crate::shares::{Share, Shares};
 
+/// So many keys are counted until somebody looks whether to go on.
+const COUNTED_AT_ONCE: u64 = 1024;
+
 pub struct IndexScan {
     bounds: Arc<IndexBounds>,
     reverse: bool,
@@ -39,6 +42,8 @@ pub struct IndexScan {
     stepping: Stepping,
     /// `None` before it begins, between two ranges and while its snapshot is gone.
     scan: Option<banyan_storage::IndexScan>,
+    /// That of the range before, to go on with.
+    passed: Option<banyan_storage::IndexScan>,
     /// Whether it ends with the present range. One that goes on behind may have to pass many keys
     /// that were removed.
     is_of_range: bool,
@@ -160,6 +165,7 @@ impl IndexScan {
             exact,
             stepping: Stepping::default(),
             scan: None,
+            passed: None,
             is_of_range: true,
             last: None,
             examined: 0,
@@ -231,6 +237,13 @@ impl IndexScan {
 
     fn scan(&mut self, run: &mut Run<'_>, taken: &mut Taken<'_>) -> Result<Progress, QueryError> {
         while !taken.is_full() {
+            if let Taken::Count(count, most) = taken
+                && let Some(counted) = self.count(run, *most - *count)?
+                && counted > 0
+            {
+                *count += counted;
+                continue;
+            }
             if !run.work() {
                 break;
             }
@@ -239,6 +252,25 @@ impl IndexScan {
             }
         }
         Ok(Progress::More)
+    }
+
+    /// Counts the next keys, each of which is a record that is wanted. `None`: they have to be looked at.
+    fn count(&mut self, run: &mut Run<'_>, most: u64) -> Result<Option<u64>, QueryError> {
+        let looks_at_keys = self.reading.filter.is_some() || self.reading.seen.is_some();
+        let Some(scan) = self
+            .scan
+            .as_mut()
+            .filter(|_| self.counts_only && !looks_at_keys)
+        else {
+            return Ok(None);
+        };
+        let most = run.allow(most.min(COUNTED_AT_ONCE));
+        let counted = scan.pass(most).map_err(error::storage)?;
+        if let Some(counted) = counted {
+            self.examined += counted;
+            run.examine_keys(counted)?;
+        }
+        Ok(counted)
     }
 
     /// Looks at the next key, or begins the next range.
@@ -260,7 +292,7 @@ impl IndexScan {
             }
             Checked::Outside(next) if self.stepping.should_seek() => {
                 if next == NextInside::Range {
-                    (self.scan, self.last) = (None, None);
+                    (self.passed, self.last) = (self.scan.take(), None);
                     return Ok(Progress::More);
                 }
                 let Some(rest) = self.checker.rest_from(key, next) else {
@@ -268,7 +300,9 @@ impl IndexScan {
                 };
                 self.last = Some((key.to_vec(), record.clone()));
                 self.is_of_range = false;
-                self.scan = Some(run.snapshot.scan_index(index, rest, self.reverse));
+                if self.reverse || !run.snapshot.scan_on(scan, index, &rest) {
+                    self.scan = Some(run.snapshot.scan_index(index, rest, self.reverse));
+                }
             }
             Checked::Outside(_) => {}
             Checked::Behind => return Ok(Progress::End),
@@ -283,6 +317,27 @@ impl IndexScan {
             return Ok(Progress::End);
         };
         if let Some(key) = point.as_ref().filter(|_| index.unique) {
+            // Several are looked up on one way.
+            if self.bounds.ranges.len() > 1 && run.snapshot.goes_on(index) {
+                let snapshot = run.snapshot;
+                let mut passed = self.passed.take();
+                let scan = match passed.take_if(|scan| snapshot.scan_on(scan, index, range)) {
+                    Some(scan) => self.passed.insert(scan),
+                    None => self
+                        .passed
+                        .insert(snapshot.scan_index(index, range.clone(), false)),
+                };
+                match scan.advance().map_err(error::storage)? {
+                    None => run.tick()?,
+                    Some((key, record)) => {
+                        self.examined += 1;
+                        run.examine_key()?;
+                        self.reading.take(key, key.types(), record, taken)?;
+                    }
+                }
+                self.checker.pass_range();
+                return Ok(Progress::More);
+            }
             let found = run.snapshot.unique_entry(index, key);
             match found.map_err(error::storage)? {
                 None => run.tick()?,
@@ -306,12 +361,18 @@ impl IndexScan {
             return Ok(Progress::End);
         };
         let (snapshot, reverse) = (run.snapshot, self.reverse);
+        let mut passed = self.passed.take();
+        let goes_on =
+            |scan: &mut banyan_storage::IndexScan| !reverse && snapshot.scan_on(scan, index, &rest);
         self.scan = Some(match &self.last {
-            None => snapshot.scan_index(index, rest, reverse),
             Some((key, record)) => {
                 let last = (key.as_slice(), record);
                 snapshot.scan_index_after(index, &rest, reverse, last)
             }
+            None => match passed.take_if(goes_on) {
+                Some(scan) => scan,
+                None => snapshot.scan_index(index, rest, reverse),
+            },
         });
         Ok(Progress::More)
     }
@@ -323,7 +384,7 @@ impl IndexScan {
         }
         self.checker.pass_range();
         self.stepping.seek();
-        (self.scan, self.last) = (None, None);
+        (self.passed, self.last) = (self.scan.take(), None);
         Ok(match self.checker.present() {
             Some(_) => Progress::More,
             None => Progress::End,
@@ -371,7 +432,7 @@ impl Operator for IndexScan {
         if let Some((key, record)) = self.scan.as_ref().and_then(|scan| scan.current()) {
             self.last = Some((key.to_vec(), record.clone()));
         }
-        self.scan = None;
+        (self.scan, self.passed) = (None, None);
     }
 
     fn restore(&mut self, collection: &Collection) -> Result<(), QueryError> {

@@ -106,6 +106,9 @@ impl Member {
     }
 }
 
+/// To count a key takes about as long as to look at so many bytes.
+const COUNTED_KEY_BYTES: usize = 16;
+
 /// So many members are made at once where nobody wants them.
 const PASSED_AT_ONCE: usize = 64;
 
@@ -428,6 +431,19 @@ impl<'r> Run<'r> {
     fn examine_key(&mut self) -> Result<(), QueryError> {
         self.examined.keys += 1;
         self.ticker.tick()
+    }
+
+    /// So many units of work, of those that may still be done.
+    fn allow(&self, most: u64) -> u64 {
+        most.min(self.allowed)
+    }
+
+    /// So many keys were counted, each a unit of work. No more than are allowed.
+    fn examine_keys(&mut self, keys: u64) -> Result<(), QueryError> {
+        self.allowed = self.allowed.saturating_sub(keys);
+        self.examined.works += keys;
+        self.examined.keys += keys;
+        self.ticker.tick_over(keys as usize * COUNTED_KEY_BYTES)
     }
 
     /// A document of so many bytes was looked at.

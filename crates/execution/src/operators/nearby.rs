@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use banyan_query::QueryError;
-use banyan_storage::{Collection, Record, RecordId, RecordScan, StorageError};
+use banyan_storage::{Collection, Record, RecordId, RecordReader, RecordScan, StorageError};
 
 use super::Run;
 use crate::error;
@@ -13,6 +13,9 @@ use crate::error;
 const NEAR: u64 = 8;
 /// A scan is opened once so many ids in a row were near: that costs as much as several lookups.
 const NEAR_IN_A_ROW: u32 = 8;
+
+/// A reader of many records is opened for this one.
+const ONE_BY_ONE: u32 = 2;
 
 /// Reads records whose ids follow closely on one another by one scan, as those do that were inserted
 /// in the order of the index.
@@ -24,6 +27,10 @@ pub struct Nearby {
     /// How many ids in a row were near in this direction.
     in_a_row: u32,
     scan: Option<RecordScan>,
+    /// Reads what does not lie close together. `None`: not opened yet, or there is none.
+    reader: Option<RecordReader>,
+    /// How many records were read one by one.
+    read: u32,
 }
 
 impl Nearby {
@@ -34,7 +41,7 @@ impl Nearby {
         record: &RecordId,
     ) -> Result<Record, QueryError> {
         if !self.follows(record) {
-            return document_of(run, collection, record);
+            return self.read_one(run, collection, record);
         }
         let (snapshot, reverse) = (run.snapshot, self.reverse);
         let scan = self.scan.get_or_insert_with(|| {
@@ -54,6 +61,23 @@ impl Nearby {
             }
         }
         Err(missing(collection, record))
+    }
+
+    fn read_one(
+        &mut self,
+        run: &mut Run<'_>,
+        collection: &Collection,
+        record: &RecordId,
+    ) -> Result<Record, QueryError> {
+        self.read = self.read.saturating_add(1);
+        if self.reader.is_none() && self.read == ONE_BY_ONE {
+            self.reader = run.snapshot.record_reader(collection.id);
+        }
+        let Some(reader) = &mut self.reader else {
+            return document_of(run, collection, record);
+        };
+        let found = reader.read(record).map_err(error::storage)?;
+        found.ok_or_else(|| missing(collection, record))
     }
 
     /// Whether the records that were read last lay close together.

@@ -40,14 +40,28 @@ impl Applier<'_> {
         document: &RawDocument,
         cut: bool,
     ) -> Result<(), QueryError> {
+        // Of what is included nothing comes behind the last one.
+        let mut left = match self.mode {
+            Mode::Inclusion => fields.rules.len(),
+            Mode::Exclusion => usize::MAX,
+        };
         for element in elements(document) {
-            match fields.rule(element.name()) {
-                Some(rule) => self.element(rule, &element, fields.positional && !cut)?,
+            match fields.rule_of(element.name_bytes()) {
+                Some(rule) => {
+                    self.element(rule, &element, fields.positional && !cut)?;
+                    left -= 1;
+                    if left == 0 {
+                        break;
+                    }
+                }
                 None if self.mode == Mode::Exclusion => self.writer.append_element(&element),
                 None => {}
             }
         }
-        self.computed(fields, Some(document))
+        match fields.adds {
+            true => self.computed(fields, Some(document)),
+            false => Ok(()),
+        }
     }
 
     fn element(

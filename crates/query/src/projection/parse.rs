@@ -383,5 +383,6 @@ impl Fields {
     fn note(&mut self, rule: &Rule) {
         self.positional |= matches!(rule, Rule::Positional);
         self.computes |= matches!(rule, Rule::Expression(_) | Rule::Meta(_));
+        self.adds |= self.computes || matches!(rule, Rule::ElemMatch(_));
     }
 }

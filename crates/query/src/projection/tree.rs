@@ -25,6 +25,8 @@ pub(super) struct Fields {
     pub(super) rules: Named<Rule>,
     /// Whether something below is computed, and so appears even where nothing was.
     pub(super) computes: bool,
+    /// Whether something here or below does not come where it lies in the document.
+    pub(super) adds: bool,
     /// A `path.$` lies below: the first array on the way is cut to the item that matched.
     pub(super) positional: bool,
 }
@@ -134,5 +136,11 @@ fn collect_paths(fields: &Fields, above: &str, paths: &mut Vec<String>) {
 impl Fields {
     pub(super) fn rule(&self, name: &str) -> Option<&Rule> {
         self.rules.get(name)
+    }
+
+    /// The same for a name as it lies in a document.
+    pub(super) fn rule_of(&self, name: &[u8]) -> Option<&Rule> {
+        let at = self.rules.place_of(name)?;
+        Some(&self.rules.at(at).1)
     }
 }

@@ -1,0 +1,175 @@
+//! Where a table has its blocks.
+
+use lsm_tree::table::block::BlockType;
+use lsm_tree::table::{BlockHandle, BlockOffset, IndexBlock};
+use lsm_tree::{SeqNo, Table};
+
+use super::state::State;
+
+/// So many are decoded at first, and the more the longer one goes on.
+const DECODED_MIN: usize = 2;
+const DECODED_MAX: usize = 64;
+
+/// A block of a table, or of its index.
+pub(super) struct Handle {
+    pub(super) place: BlockHandle,
+    /// The last key in it.
+    pub(super) end: Vec<u8>,
+}
+
+/// What an index block tells of, from some key on.
+struct Listed {
+    index: IndexBlock,
+    decoded: Vec<(BlockOffset, u32, (usize, usize))>,
+    at: usize,
+    wanted: usize,
+    has_ended: bool,
+}
+
+impl Listed {
+    fn new(index: IndexBlock) -> Listed {
+        Listed {
+            index,
+            decoded: Vec::new(),
+            at: 0,
+            wanted: DECODED_MIN,
+            has_ended: false,
+        }
+    }
+
+    /// Goes to the first block that may hold `key`; `None`: to the first.
+    fn seek(&mut self, key: Option<&[u8]>) {
+        self.wanted = DECODED_MIN;
+        Self::decode(
+            &self.index,
+            key,
+            None,
+            self.wanted,
+            (&mut self.decoded, &mut self.has_ended),
+        );
+        self.at = 0;
+    }
+
+    fn decode(
+        index: &IndexBlock,
+        from: Option<&[u8]>,
+        behind: Option<BlockOffset>,
+        wanted: usize,
+        (decoded, has_ended): (&mut Vec<(BlockOffset, u32, (usize, usize))>, &mut bool),
+    ) {
+        decoded.clear();
+        *has_ended = true;
+        let mut items = index.iter();
+        if let Some(from) = from
+            && !items.seek(from, SeqNo::MAX)
+        {
+            return;
+        }
+        for item in items {
+            // Blocks may end with the same key.
+            if behind.is_some_and(|behind| *item.offset <= *behind) {
+                continue;
+            }
+            let end = (item.end_key.0, item.end_key.1);
+            decoded.push((item.offset, item.size, end));
+            if decoded.len() == wanted {
+                *has_ended = false;
+                return;
+            }
+        }
+    }
+
+    fn next(&mut self) -> Option<Handle> {
+        if self.at == self.decoded.len() {
+            if self.has_ended {
+                return None;
+            }
+            let (offset, _, (start, end)) = *self.decoded.last()?;
+            let bytes = self.index.as_slice().clone();
+            self.wanted = (self.wanted * 2).min(DECODED_MAX);
+            Self::decode(
+                &self.index,
+                bytes.get(start..end),
+                Some(offset),
+                self.wanted,
+                (&mut self.decoded, &mut self.has_ended),
+            );
+            self.at = 0;
+        }
+        let (offset, size, (start, end)) = *self.decoded.get(self.at)?;
+        self.at += 1;
+        Some(Handle {
+            place: BlockHandle::new(offset, size),
+            end: self.index.as_slice().get(start..end)?.to_vec(),
+        })
+    }
+}
+
+/// The blocks of one table that are still to be read. The index of a large one has parts.
+pub(super) struct Handles {
+    top: Listed,
+    /// The part that is being read.
+    part: Option<Listed>,
+    has_parts: bool,
+}
+
+impl Handles {
+    pub(super) fn of(state: &State, table: &Table) -> Result<Handles, lsm_tree::Error> {
+        let top = state.block(table, &table.regions.tli, BlockType::Index)?;
+        Ok(Handles {
+            top: Listed::new(IndexBlock::new(top)),
+            part: None,
+            has_parts: table.regions.index.is_some(),
+        })
+    }
+
+    /// Goes to the first block that may hold `key`; `None`: to the first.
+    pub(super) fn seek(
+        &mut self,
+        state: &State,
+        table: &Table,
+        key: Option<&[u8]>,
+    ) -> Result<(), lsm_tree::Error> {
+        self.top.seek(key);
+        self.part = None;
+        if self.has_parts {
+            self.open_part(state, table, key)?;
+        }
+        Ok(())
+    }
+
+    fn open_part(
+        &mut self,
+        state: &State,
+        table: &Table,
+        key: Option<&[u8]>,
+    ) -> Result<(), lsm_tree::Error> {
+        self.part = match self.top.next() {
+            None => None,
+            Some(handle) => {
+                let block = state.block(table, &handle.place, BlockType::Index)?;
+                let mut part = Listed::new(IndexBlock::new(block));
+                part.seek(key);
+                Some(part)
+            }
+        };
+        Ok(())
+    }
+
+    pub(super) fn next(
+        &mut self,
+        state: &State,
+        table: &Table,
+    ) -> Result<Option<Handle>, lsm_tree::Error> {
+        if !self.has_parts {
+            return Ok(self.top.next());
+        }
+        while let Some(part) = &mut self.part {
+            if let Some(handle) = part.next() {
+                return Ok(Some(handle));
+            }
+            self.open_part(state, table, None)?;
+        }
+        Ok(None)
+    }
+}
