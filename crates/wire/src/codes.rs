@@ -263,7 +263,6 @@ codes! {
     InterruptedAtShutdown = 11600,
     Interrupted = 11601,
     InterruptedDueToReplStateChange = 11602,
-    SearchNotEnabled = 31082,
     NotARetryableWriteCommand = 50768,
     BackgroundOperationInProgressForDatabase = 12586,
     BackgroundOperationInProgressForNamespace = 12587,
