@@ -6,6 +6,7 @@ use banyan_access::reads_and_writes;
 use std::sync::Arc;
 
 use banyan_document::{Collator, DocumentWriter};
+use banyan_query::let_variables;
 use banyan_query::pipeline::{Output, Pipeline};
 use banyan_query::text::{SearchedIndex, TextContext};
 use banyan_wire::{CommandError, ErrorCode};
@@ -163,28 +164,23 @@ fn query_context(
     context: &Context<'_>,
     collator: Option<Collator>,
     ending: &Arc<Ending>,
-) -> banyan_query::Context {
+) -> Result<banyan_query::Context, CommandError> {
     let body = &context.request.body;
-    let variables = match fields::get(body, "let") {
-        Some(RawBsonRef::Document(variables)) => variables
-            .iter()
-            .flatten()
-            .map(|(name, value)| (name.as_str().to_owned(), value.into()))
-            .collect(),
-        _ => Vec::new(),
-    };
     let budget = ending.budget();
     if let Some(RawBsonRef::Boolean(allowed)) = fields::get(body, "allowDiskUse") {
         budget.allow_disk(allowed);
     }
-    banyan_query::Context {
-        variables,
+    let mut own = banyan_query::Context {
         collator,
         budget,
         text: Some(TextContext::new(SearchedIndex::Elsewhere)),
         javascript: RemoteEngine::of(context.router, ending),
         ..banyan_query::Context::default()
+    };
+    if let Some(RawBsonRef::Document(variables)) = fields::get(body, "let") {
+        let_variables::define(&mut own, variables).map_err(query_error)?;
     }
+    Ok(own)
 }
 
 fn parse(
@@ -193,7 +189,8 @@ fn parse(
     collator: Option<Collator>,
     ending: &Arc<Ending>,
 ) -> Result<Pipeline, CommandError> {
-    Pipeline::parse(stages, &query_context(context, collator, ending)).map_err(query_error)
+    let own = query_context(context, collator, ending)?;
+    Pipeline::parse(stages, &own).map_err(query_error)
 }
 
 /// Whether the shard has all other collections that the pipeline reads or writes.
