@@ -132,26 +132,6 @@ fn check_place(stage: &RawDocument, position: Position) -> Result<(), QueryError
     }
 }
 
-/// Whether the stage may stand where it does.
-fn check_place(stage: &RawDocument, position: Position) -> Result<(), QueryError> {
-    let name = stage.iter().next().and_then(Result::ok);
-    let name = name.map_or("", |(name, _)| name.as_str());
-    let Some(row) = table::find(name) else {
-        return Ok(());
-    };
-    match row.place {
-        Place::First if !position.first => error(
-            40602,
-            format!("{name} is only valid as the first stage in a pipeline"),
-        ),
-        Place::Last if !position.last => error(
-            40601,
-            format!("{name} can only be the final stage in the pipeline"),
-        ),
-        _ => Ok(()),
-    }
-}
-
 /// Parses one stage; some are short for several.
 fn parse_stage(
     stage: &RawDocument,
