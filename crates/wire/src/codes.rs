@@ -271,6 +271,7 @@ codes! {
     NotPrimaryNoSecondaryOk = 13435,
     NotPrimaryOrSecondary = 13436,
     OutOfDiskSpace = 14031,
+    SearchNotEnabled = 31082,
     ClientMarkedKilled = 46841,
 }
 

@@ -23,7 +23,7 @@ const CODES: NamedCodes = NamedCodes {
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::variadic("$avg", avg),
-    Operator::variadic("$max", |args, env| extreme(args, env, true)),
+    Operator::commutative("$max", |args, env| extreme(args, env, true)),
     Operator {
         name: "$median",
         form: Form::Named {
@@ -33,7 +33,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             codes: CODES,
         },
     },
-    Operator::variadic("$min", |args, env| extreme(args, env, false)),
+    Operator::commutative("$min", |args, env| extreme(args, env, false)),
     Operator {
         name: "$percentile",
         form: Form::Named {
@@ -45,7 +45,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator::variadic("$stdDevPop", |args, env| deviation(args, env, false)),
     Operator::variadic("$stdDevSamp", |args, env| deviation(args, env, true)),
-    Operator::variadic("$sum", sum),
+    Operator::commutative("$sum", sum),
 ];
 
 type Result<T> = std::result::Result<T, QueryError>;

@@ -8,7 +8,7 @@ use super::env::Env;
 use super::node::Arguments;
 use super::operator::Operator;
 use super::sum::Sum;
-use super::value::{Value, error, is_nullish, type_name};
+use super::value::{Value, error, is_nullish, type_name, whole_number};
 use crate::error::{ErrorKind, QueryError};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -34,13 +34,6 @@ fn raw<'a>(number: Number) -> Result<Value<'a>> {
 
 fn type_mismatch<T>(message: String) -> Result<T> {
     Err(QueryError::new(ErrorKind::TypeMismatch, message))
-}
-
-fn date_overflow<T>(operator: &str) -> Result<T> {
-    Err(QueryError::new(
-        ErrorKind::Overflow,
-        format!("date overflow in {operator}"),
-    ))
 }
 
 /// The one argument of a numeric operator; `None` for null.
@@ -107,11 +100,19 @@ fn add<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     let Some(date) = date else { return raw(total) };
     let millis = match total {
         Number::Double(total) => later_by(date, total),
-        total => whole_millis(total).and_then(|millis| date.checked_add(millis)),
+        // Added up as decimals, and then converted as `whole_number` does.
+        Number::Decimal(total) => {
+            let sum = total.add(Decimal::from_i64(date));
+            Some(whole_number(Number::Decimal(sum))?)
+        }
+        total => date.checked_add(total.to_i64_saturating()),
     };
     match millis {
         Some(millis) => Ok(Some(RawBsonRef::DateTime(DateTime::from_millis(millis)))),
-        None => date_overflow("$add"),
+        None => Err(QueryError::new(
+            ErrorKind::Overflow,
+            "date overflow in $add",
+        )),
     }
 }
 
@@ -124,16 +125,6 @@ fn later_by(date: i64, millis: f64) -> Option<i64> {
         sum.checked_add(1)
     } else {
         Some(sum)
-    }
-}
-
-/// Whole milliseconds, as a number is converted to a long; `None` for what does not fit.
-fn whole_millis(number: Number) -> Option<i64> {
-    match number {
-        Number::Int32(v) => Some(i64::from(v)),
-        Number::Int64(v) => Some(v),
-        Number::Double(v) => Number::Double(v.trunc()).to_i64_exact(),
-        Number::Decimal(v) => v.round_to(0, Rounding::HalfEven).to_i64_exact(),
     }
 }
 
@@ -151,15 +142,15 @@ fn subtract<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     if let Some(RawBsonRef::DateTime(a)) = left {
         let a = a.timestamp_millis();
         if let Some(RawBsonRef::DateTime(b)) = right {
-            return match a.checked_sub(b.timestamp_millis()) {
-                Some(millis) => Ok(Some(RawBsonRef::Int64(millis))),
-                None => date_overflow("$subtract"),
-            };
+            // What does not fit is cut off, as in the reference.
+            let apart = a.wrapping_sub(b.timestamp_millis());
+            return Ok(Some(RawBsonRef::Int64(apart)));
         }
         if let Some(b) = right.and_then(Number::from_raw) {
-            let Some(b) = whole_millis(b) else {
-                return error(31109, "Can't coerce out of range value to long");
-            };
+            let b = whole_number(b)?;
+            if b == i64::MIN {
+                return error(159, "Cannot negate the minimum duration");
+            }
             return match a.checked_sub(b) {
                 Some(millis) => Ok(Some(RawBsonRef::DateTime(DateTime::from_millis(millis)))),
                 None => error(159, format!("Overflow while subtracting {b}ms from {a}ms")),
@@ -293,9 +284,6 @@ fn to_place<'a>(args: &Arguments<'a>, rounding: Rounding) -> Result<Value<'a>> {
     }
     let place = match args.get(1) {
         None => 0,
-        Some(RawBsonRef::Double(value)) if value.is_nan() => {
-            return error(31109, "Can't coerce out of range value NaN to long");
-        }
         Some(value) if Number::from_raw(value).is_none() => {
             return error(
                 16004,
@@ -303,6 +291,12 @@ fn to_place<'a>(args: &Arguments<'a>, rounding: Rounding) -> Result<Value<'a>> {
                     "can't convert from BSON type {} to long",
                     type_name(Some(value))
                 ),
+            );
+        }
+        Some(RawBsonRef::Double(value)) if whole_number(Number::Double(value)).is_err() => {
+            return error(
+                31109,
+                format!("Can't coerce out of range value {value} to long"),
             );
         }
         Some(value) => match Number::from_raw(value).and_then(Number::to_i32_exact) {

@@ -402,6 +402,9 @@ fn slice<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
             Err(_) => env.array_of(items(array).skip(from_end(position))),
         };
     }
+    if is_nullish(args.get(2)) {
+        return Ok(NULL);
+    }
     let count = int32(
         args.get(2),
         (28727, 28728),
@@ -449,16 +452,19 @@ fn sort_array(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Expressi
             ("sortBy", RawBsonRef::Document(pattern)) => {
                 order = Some(ArrayOrder::Documents(sort_pattern(pattern, parser)?));
             }
-            ("sortBy", value) => match Number::from_raw(value).and_then(Number::to_i64_exact) {
-                Some(direction @ (1 | -1)) => {
-                    order = Some(ArrayOrder::Values {
-                        descending: direction < 0,
-                    });
-                }
-                _ => {
+            ("sortBy", value) => {
+                let Some(direction) = Number::from_raw(value) else {
+                    return error(
+                        2942507,
+                        "The $sort is invalid: use 1/-1 to sort the whole element, or {field:1/-1} \
+                         to sort embedded fields",
+                    );
+                };
+                let Some(descending) = is_descending(direction) else {
                     return error(2942506, "The $sort element value must be either 1 or -1");
-                }
-            },
+                };
+                order = Some(ArrayOrder::Values { descending });
+            }
             (other, _) => {
                 return error(
                     2942501,
@@ -476,7 +482,34 @@ fn sort_array(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Expressi
     Ok(ExpressionNode::special(SortArray { input, order }))
 }
 
+/// 1 or -1, of any type.
+fn is_descending(direction: Number) -> Option<bool> {
+    match direction.to_i64_exact()? {
+        1 => Some(false),
+        -1 => Some(true),
+        _ => None,
+    }
+}
+
 fn sort_pattern(pattern: &RawDocument, parser: &Parser<'_>) -> Result<SortPattern> {
+    let invalid = |why: &str| error(2942505, format!("BadValue: {why}"));
+    if pattern.is_empty() {
+        return invalid("The sort pattern is empty when it should be a set of fields.");
+    }
+    for (path, direction) in pattern.iter().map_while(std::result::Result::ok) {
+        if Number::from_raw(direction)
+            .and_then(is_descending)
+            .is_none()
+        {
+            return invalid("The sort element value must be either 1 or -1");
+        }
+        if path.as_str().is_empty() {
+            return invalid("The sort field cannot be empty");
+        }
+        if path.as_str().split('.').any(str::is_empty) {
+            return invalid("The sort field is a dotted field but has an empty part");
+        }
+    }
     SortPattern::parse(pattern, parser.context.collator.as_ref())
 }
 
@@ -521,6 +554,10 @@ impl Special for SortArray {
                 env.array_of(order.into_iter().map(|at| keyed[at].1))
             }
         }
+    }
+
+    fn folds(&self) -> bool {
+        false
     }
 
     fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
@@ -666,6 +703,10 @@ impl Special for Zip {
             check_size(builder.writer.len())?;
         }
         env.array(builder)
+    }
+
+    fn folds(&self) -> bool {
+        false
     }
 
     fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {

@@ -200,11 +200,18 @@ impl Special for Map {
         env.array(builder)
     }
 
+    fn folds(&self) -> bool {
+        false
+    }
+
     fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         visit(&self.input);
         visit(&self.body);
     }
 }
+
+/// The length and the zero at the end.
+const EMPTY_ARRAY_BYTES: usize = 5;
 
 #[derive(Debug)]
 struct Filter {
@@ -268,6 +275,9 @@ impl Special for Filter {
         let Some(array) = input_array(&self.input, env, "$filter", 28651)? else {
             return Ok(NULL);
         };
+        if array.as_bytes().len() == EMPTY_ARRAY_BYTES {
+            return Ok(Some(RawBsonRef::Array(array)));
+        }
         let limit = self.limit(env)?;
         let (mut builder, mut kept) = (ArrayBuilder::new(), 0);
         for item in items(array) {
@@ -282,6 +292,10 @@ impl Special for Filter {
             }
         }
         env.array(builder)
+    }
+
+    fn folds(&self) -> bool {
+        false
     }
 
     fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
@@ -378,6 +392,10 @@ impl Special for Reduce {
         }
         env.arena
             .copy(result.as_ref().map(RawBson::as_raw_bson_ref))
+    }
+
+    fn folds(&self) -> bool {
+        false
     }
 
     fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {

@@ -162,11 +162,12 @@ fn switch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNo
         _ => false,
     });
     if decided && default.is_none() {
-        return error(
+        let never = error(
             40069,
             "Cannot execute a switch statement where all the cases evaluate to false without a \
              default",
         );
+        never.or_else(|error| parser.failed(error))?;
     }
     Ok(ExpressionNode::special(Switch { branches, default }))
 }

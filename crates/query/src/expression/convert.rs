@@ -62,7 +62,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             Ok(Some(RawBsonRef::Int64(hash)))
         };
         let operands = vec![operand];
-        Ok(ExpressionNode::call("$toHashedIndexKey", run, operands, 1))
+        Ok(ExpressionNode::call("$toHashedIndexKey", run, operands, 1).not_folded())
     }),
     to!("$toInt", Int),
     to!("$toLong", Long),
@@ -131,6 +131,7 @@ impl Target {
                 let code = Number::from_raw(other).and_then(Number::to_i64_exact);
                 match code.and_then(|code| TYPES.iter().find(|(known, _)| *known == code)) {
                     Some((_, name)) => *name,
+                    None if code == Some(0) => "missing",
                     None if Number::from_raw(other).is_some() => {
                         return Err(QueryError::new(
                             ErrorKind::FailedToParse,
@@ -383,7 +384,9 @@ fn to_double(value: RawBsonRef<'_>) -> Result<f64> {
         _ => match Number::from_raw(value) {
             Some(Number::Decimal(decimal)) => {
                 let double = decimal.to_f64();
-                if double.is_infinite() && !decimal.is_infinite() {
+                let too_large = double.is_infinite() && !decimal.is_infinite();
+                let too_small = double.abs() < f64::MIN_POSITIVE && !decimal.is_zero();
+                if too_large || too_small {
                     return overflow(value);
                 }
                 Ok(double)

@@ -125,6 +125,11 @@ pub(crate) trait Special: Debug + Send + Sync {
     fn deterministic(&self) -> bool {
         true
     }
+
+    /// Whether it is evaluated while parsing where all of its operands are constants.
+    fn folds(&self) -> bool {
+        self.deterministic()
+    }
 }
 
 impl ExpressionNode {
@@ -386,7 +391,15 @@ impl Call {
             nodes: &self.arguments,
         };
         let value = (self.run)(&before, env)?;
-        match before.any_nullish() {
+        // What was not written at all ends nothing.
+        let is_written = |index: usize| {
+            let bits = u32::try_from(index)
+                .ok()
+                .and_then(|at| self.given.checked_shr(at));
+            bits.is_none_or(|bits| bits & 1 == 1)
+        };
+        let mut values = before.values.iter().enumerate();
+        match values.any(|(index, value)| is_written(index) && is_nullish(*value)) {
             true => Ok(value),
             false => Err(error),
         }

@@ -499,6 +499,10 @@ impl Special for SetField {
         env.document(writer)
     }
 
+    fn folds(&self) -> bool {
+        false
+    }
+
     fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         visit(&self.input);
         visit(&self.value);

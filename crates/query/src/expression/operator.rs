@@ -46,10 +46,18 @@ pub(super) enum Operands {
     InTurn,
     /// In turn, and not while parsing, even where all are constants.
     InTurnLater,
+    /// All before any is looked at, and not while parsing.
+    TogetherLater,
     /// In turn, and constants beside each other become one while parsing.
     Associative,
     /// In turn, and all constants become one while parsing, which comes last.
     Commutative,
+}
+
+impl Operands {
+    fn are_in_turn(self) -> bool {
+        !matches!(self, Operands::Together | Operands::TogetherLater)
+    }
 }
 
 #[derive(Debug)]
@@ -161,11 +169,14 @@ impl Operator {
             } => {
                 let arguments = parser.arguments(self.name, *min, *max, value)?;
                 let call = |arguments: Vec<ExpressionNode>| {
-                    let in_turn = *operands != Operands::Together;
-                    ExpressionNode::call(self.name, *run, arguments, u32::MAX).taken(in_turn)
+                    let call = ExpressionNode::call(self.name, *run, arguments, u32::MAX);
+                    call.taken(operands.are_in_turn())
                 };
                 let arguments = match operands {
-                    Operands::Together | Operands::InTurn | Operands::InTurnLater => arguments,
+                    Operands::Together
+                    | Operands::TogetherLater
+                    | Operands::InTurn
+                    | Operands::InTurnLater => arguments,
                     Operands::Associative => join_neighbours(arguments, &call, parser)?,
                     Operands::Commutative => join_all(arguments, &call, parser)?,
                 };
@@ -179,10 +190,10 @@ impl Operator {
             } => {
                 let (arguments, given) = named(self.name, parameters, *codes, value, parser)?;
                 let call = ExpressionNode::call(self.name, *run, arguments, given);
-                let call = call.taken(*operands != Operands::Together);
+                let call = call.taken(operands.are_in_turn());
                 let call = call.with_fallbacks(fallbacks(parameters));
                 Ok(match operands {
-                    Operands::InTurnLater => call.not_folded(),
+                    Operands::InTurnLater | Operands::TogetherLater => call.not_folded(),
                     _ => call,
                 })
             }

@@ -166,7 +166,7 @@ impl<'c> Parser<'c> {
         let node = (self.read_operator)(name, value, self)?;
         match &node {
             ExpressionNode::Call(call) if call.folds => self.fold(node),
-            ExpressionNode::Special(special) if special.deterministic() => self.fold(node),
+            ExpressionNode::Special(special) if special.folds() => self.fold(node),
             _ => Ok(node),
         }
     }

@@ -122,6 +122,16 @@ fn parse(answer: Answer, value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Resu
 
 /// `None` where there is no pattern.
 fn compile(operator: &str, regex: Value<'_>, options: Value<'_>) -> Result<Option<Pattern>> {
+    let is_pattern = matches!(
+        regex,
+        Some(RawBsonRef::String(_) | RawBsonRef::RegularExpression(_))
+    );
+    if !is_pattern && !is_nullish(regex) {
+        return error(
+            51105,
+            format!("{operator} needs 'regex' to be of type string or regex"),
+        );
+    }
     let given = match options {
         value if is_nullish(value) => None,
         Some(RawBsonRef::String(options)) => Some(options),
@@ -133,7 +143,6 @@ fn compile(operator: &str, regex: Value<'_>, options: Value<'_>) -> Result<Optio
         }
     };
     let (source, options) = match regex {
-        value if is_nullish(value) => return Ok(None),
         Some(RawBsonRef::String(source)) => (source, given.unwrap_or_default()),
         Some(RawBsonRef::RegularExpression(regex)) => {
             let own = regex.options.as_str();
@@ -155,12 +164,7 @@ fn compile(operator: &str, regex: Value<'_>, options: Value<'_>) -> Result<Optio
                 },
             )
         }
-        _ => {
-            return error(
-                51105,
-                format!("{operator} needs 'regex' to be of type string or regex"),
-            );
-        }
+        _ => return Ok(None),
     };
     match Pattern::compile(source, options) {
         Ok(pattern) => Ok(Some(pattern)),
@@ -268,6 +272,10 @@ impl Special for RegexMatch {
             },
             Answer::All => self.find_all(text, &pattern, env),
         }
+    }
+
+    fn folds(&self) -> bool {
+        false
     }
 
     fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {

@@ -1,6 +1,6 @@
 //! Operators over arrays as sets: results are sorted and hold each value once
 
-use bson::{RawArray, RawBson, RawBsonRef};
+use bson::{RawArray, RawBsonRef};
 
 use super::arena::byte_len;
 use super::env::Env;
@@ -132,32 +132,33 @@ fn not_a_set<T>(code: u32, position: usize, value: Value<'_>) -> Result<T> {
 /// A constant that is no array is refused before any document is met.
 fn parse_equals(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode> {
     let arguments = parser.arguments("$setEquals", 0, usize::MAX, value)?;
-    if arguments.len() >= 2 {
-        for (index, argument) in arguments.iter().enumerate() {
-            if let ExpressionNode::Constant(constant) = argument
-                && !matches!(&**constant, RawBson::Array(_))
-            {
-                let value = Some(constant.as_raw_bson_ref());
-                let refused = not_a_set::<()>(5887502, index + 1, value);
-                refused.or_else(|error| parser.failed(error))?;
-                break;
-            }
-        }
-    }
-    let run: Run = equals;
-    Ok(ExpressionNode::call("$setEquals", run, arguments, u32::MAX))
-}
-
-fn equals<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
-    if args.values.len() < 2 {
+    if arguments.len() < 2 {
         return error(
             17045,
             format!(
                 "$setEquals needs at least two arguments had: {}",
-                args.values.len()
+                arguments.len()
             ),
         );
     }
+    for (index, argument) in arguments.iter().enumerate() {
+        let value = match argument {
+            ExpressionNode::Constant(constant) => Some(constant.as_raw_bson_ref()),
+            ExpressionNode::Missing => None,
+            _ => continue,
+        };
+        if !matches!(value, Some(RawBsonRef::Array(_))) {
+            let refused = not_a_set::<()>(5887502, index + 1, value);
+            refused.or_else(|error| parser.failed(error))?;
+            break;
+        }
+    }
+    let run: Run = equals;
+    let call = ExpressionNode::call("$setEquals", run, arguments, u32::MAX);
+    Ok(call.taken(true).not_folded())
+}
+
+fn equals<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let mut sets = Vec::with_capacity(args.values.len());
     for (index, value) in args.values.iter().enumerate() {
         let Some(RawBsonRef::Array(array)) = value else {
@@ -202,9 +203,13 @@ fn parse_is_subset(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Exp
     let name = "$setIsSubset";
     let arguments = parser.arguments(name, 2, 2, value)?;
     let run: Run = match &arguments[..] {
-        [left, ExpressionNode::Constant(right)] if !left.is_fixed() => {
-            if !matches!(&**right, RawBson::Array(_)) {
-                let found = type_name(Some(right.as_raw_bson_ref()));
+        [left, right] if !left.is_fixed() && right.is_constant() => {
+            let right = match right {
+                ExpressionNode::Constant(right) => Some(right.as_raw_bson_ref()),
+                _ => None,
+            };
+            if !matches!(right, Some(RawBsonRef::Array(_))) {
+                let found = type_name(right);
                 let message = format!("{SECOND_OPERAND}{found}");
                 parser.failed(QueryError::new(ErrorKind::Location(17311), message))?;
             }

@@ -12,7 +12,7 @@ use super::date;
 use super::env::Env;
 use super::node::{Arguments, Run};
 use super::operator::{Form, NamedCodes, Operands, Operator, Parameter, optional, required};
-use super::value::{Value, describe, error, format_double, is_nullish, type_name};
+use super::value::{Value, describe, error, format_double, is_nullish, type_name, whole_number};
 use crate::error::QueryError;
 
 const TRIM: &[Parameter] = &[required("input"), optional("chars")];
@@ -48,21 +48,21 @@ const fn named(
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::associative("$concat", concat),
-    Operator::ranged("$indexOfBytes", 2, 4, index_of_bytes),
-    Operator::ranged("$indexOfCP", 2, 4, index_of_code_points),
+    Operator::in_turn("$indexOfBytes", 2, 4, index_of_bytes),
+    Operator::in_turn("$indexOfCP", 2, 4, index_of_code_points),
     named("$ltrim", Operands::InTurn, TRIM, TRIM_CODES, |args, env| {
         trim(args, env, true, false)
     }),
     named(
         "$replaceAll",
-        Operands::Together,
+        Operands::TogetherLater,
         REPLACE,
         REPLACE_CODES,
         |args, env| replace(args, env, usize::MAX),
     ),
     named(
         "$replaceOne",
-        Operands::Together,
+        Operands::TogetherLater,
         REPLACE,
         REPLACE_CODES,
         |args, env| replace(args, env, 1),
@@ -102,6 +102,8 @@ fn coerce(value: Value<'_>) -> Result<String> {
         value if is_nullish(value) => Ok(String::new()),
         Some(RawBsonRef::String(text) | RawBsonRef::Symbol(text)) => Ok(text.into()),
         Some(RawBsonRef::JavaScriptCode(text)) => Ok(text.into()),
+        Some(RawBsonRef::Double(f64::INFINITY)) => Ok("inf".into()),
+        Some(RawBsonRef::Double(f64::NEG_INFINITY)) => Ok("-inf".into()),
         Some(RawBsonRef::Double(v)) => Ok(format_double(v)),
         Some(RawBsonRef::Int32(_) | RawBsonRef::Int64(_) | RawBsonRef::Decimal128(_)) => {
             Ok(describe(value))
@@ -351,27 +353,32 @@ fn split<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
 
 fn substr_bytes<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let text = coerce(args.get(0))?;
-    let number = |index: usize, code: u32, what: &str| -> Result<i64> {
+    let number = |index: usize, code: u32, what: &str| {
         let value = args.get(index);
-        match value.and_then(Number::from_raw) {
-            Some(number) => Ok(number.to_i64_saturating()),
-            None => error(
-                code,
-                format!(
-                    "$substrBytes:  {what} must be a numeric type (is BSON type {})",
-                    type_name(value)
-                ),
-            ),
-        }
+        let numeric = value.and_then(Number::from_raw);
+        numeric.map_or_else(
+            || {
+                error(
+                    code,
+                    format!(
+                        "$substrBytes:  {what} must be a numeric type (is BSON type {})",
+                        type_name(value)
+                    ),
+                )
+            },
+            Ok,
+        )
     };
     let start = number(1, 16034, "starting index")?;
     let length = number(2, 16035, "length")?;
+    let start = whole_number(start)?;
     let Ok(start) = usize::try_from(start) else {
         return error(
             50752,
             format!("$substrBytes:  starting index must be non-negative (got: {start})"),
         );
     };
+    let length = whole_number(length)?;
     // A negative length means the rest.
     let end = usize::try_from(length)
         .map_or(text.len(), |length| start.saturating_add(length))

@@ -2,7 +2,7 @@
 //!
 //! Of a decimal they are decimals, of any other number doubles.
 
-use std::f64::consts::PI;
+use std::f64::consts::{LN_2, PI};
 
 use banyan_document::number::{Decimal, Number};
 
@@ -38,6 +38,55 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::fixed("$tanh", 1, |args, _| unary(args, TANH)),
 ];
 
+/// From here on adding one to a square changes nothing.
+const LARGE: f64 = 268_435_456.0;
+
+/// By other formulas for small and for large numbers, as the C library has it: its last digits are
+/// what MongoDB answers.
+fn acosh(value: f64) -> f64 {
+    if !(1.0..f64::INFINITY).contains(&value) {
+        return value.acosh();
+    }
+    if value > LARGE {
+        return value.ln() + LN_2;
+    }
+    if value > 2.0 {
+        let root = (value * value - 1.0).sqrt();
+        return (2.0 * value - 1.0 / (value + root)).ln();
+    }
+    let above = value - 1.0;
+    (above + (2.0 * above + above * above).sqrt()).ln_1p()
+}
+
+fn asinh(value: f64) -> f64 {
+    let size = value.abs();
+    if !size.is_finite() || size < 1.0 / LARGE {
+        return value;
+    }
+    let square = value * value;
+    let result = if size > LARGE {
+        size.ln() + LN_2
+    } else if size > 2.0 {
+        (2.0 * size + 1.0 / ((square + 1.0).sqrt() + size)).ln()
+    } else {
+        (size + square / (1.0 + (1.0 + square).sqrt())).ln_1p()
+    };
+    result.copysign(value)
+}
+
+fn atanh(value: f64) -> f64 {
+    let size = value.abs();
+    if !(1.0 / LARGE..1.0).contains(&size) {
+        return value.atanh();
+    }
+    let double = size + size;
+    let result = match size < 0.5 {
+        true => 0.5 * (double + double * size / (1.0 - size)).ln_1p(),
+        false => 0.5 * (double / (1.0 - size)).ln_1p(),
+    };
+    result.copysign(value)
+}
+
 /// A function of one number.
 #[derive(Clone, Copy)]
 struct Function {
@@ -46,11 +95,11 @@ struct Function {
 }
 
 const ACOS: Function = of(f64::acos, Decimal::acos);
-const ACOSH: Function = of(f64::acosh, Decimal::acosh);
+const ACOSH: Function = of(acosh, Decimal::acosh);
 const ASIN: Function = of(f64::asin, Decimal::asin);
-const ASINH: Function = of(f64::asinh, Decimal::asinh);
+const ASINH: Function = of(asinh, Decimal::asinh);
 const ATAN: Function = of(f64::atan, Decimal::atan);
-const ATANH: Function = of(f64::atanh, Decimal::atanh);
+const ATANH: Function = of(atanh, Decimal::atanh);
 const COS: Function = of(f64::cos, Decimal::cos);
 const COSH: Function = of(f64::cosh, Decimal::cosh);
 const EXP: Function = of(f64::exp, Decimal::exp);

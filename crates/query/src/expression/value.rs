@@ -1,5 +1,6 @@
 //! What operators need to know about a value: is it null, is it true, its type's name, its text.
 
+use banyan_document::number::Rounding;
 use banyan_document::{Number, RawFields, raw_fields};
 use bson::{RawBsonRef, RawDocument};
 
@@ -185,7 +186,22 @@ pub(crate) fn error<T>(code: u32, message: impl Into<String>) -> Result<T, Query
     Err(QueryError::new(ErrorKind::Location(code), message))
 }
 
-/// A document in the notation of MongoDB's messages: `{ a: 1, b: [ "x" ] }`.
+/// A number as a long, without its fraction; a decimal that does not fit comes to the least one.
+pub(crate) fn whole_number(number: Number) -> Result<i64, QueryError> {
+    match number {
+        Number::Double(double) if !(-TWO_TO_63..TWO_TO_63).contains(&double) => {
+            let message = format!("Can't coerce out of range value {double} to long");
+            error(31109, message)
+        }
+        Number::Double(double) => Ok(double as i64),
+        Number::Decimal(decimal) => {
+            let whole = decimal.round_to(0, Rounding::HalfEven).to_i64_exact();
+            Ok(whole.unwrap_or(i64::MIN))
+        }
+        whole => Ok(whole.to_i64_saturating()),
+    }
+}
+
 /// How many values `$firstN` and its like are asked for.
 pub(crate) fn wanted_number(n: Value<'_>) -> Result<usize, QueryError> {
     let no_integer = |code| {
@@ -210,6 +226,7 @@ pub(crate) fn wanted_number(n: Value<'_>) -> Result<usize, QueryError> {
 
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 
+/// A document in the notation of MongoDB's messages: `{ a: 1, b: [ "x" ] }`.
 pub(crate) fn show_document(document: &bson::RawDocument) -> String {
     let fields: Vec<_> = document
         .iter()

@@ -308,8 +308,13 @@ impl Steps {
         if !self.dates || order(low, value) == Ordering::Equal {
             return Ok(low.clone());
         }
-        // As the reference counts: a month back from the 31st and a month on may be the 30th.
-        self.next(&Steps::step(&self.previous, low.as_raw_bson_ref())?)
+        self.onto(low)
+    }
+
+    /// A value as a step leads to it, as the reference counts: a month back from the 31st and a
+    /// month on may be the 30th, and a whole number becomes what the step is.
+    fn onto(&self, value: &RawBson) -> Result<RawBson, QueryError> {
+        self.next(&Steps::step(&self.previous, value.as_raw_bson_ref())?)
     }
 
     /// Refuses what no step leads to.
@@ -503,7 +508,12 @@ impl DensifyRun {
             }
         }
         let next = match &self.densify.bounds {
-            Bounds::Full => self.first.clone().unwrap_or_else(|| value.into()),
+            Bounds::Full => match &self.first {
+                Some(first) if order(first, value) != Ordering::Equal => {
+                    self.densify.steps.onto(first)?
+                }
+                _ => value.into(),
+            },
             Bounds::Partition => value.into(),
             Bounds::Range(low, _) => self.densify.steps.first(low, value)?,
         };

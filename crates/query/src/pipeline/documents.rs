@@ -16,7 +16,7 @@ use crate::expression::value::{describe, error, items, type_name};
 #[derive(Debug)]
 pub struct LiteralDocuments {
     expression: Expression,
-    /// None if they depend on the variables of a `$lookup`.
+    /// None if they depend on the variables of a `$lookup`, or fail.
     known: Option<Vec<RawDocumentBuf>>,
 }
 
@@ -25,12 +25,19 @@ pub(super) fn parse(
     context: &Context,
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
+    if value.as_document().is_some_and(RawDocument::is_empty) {
+        return error(
+            51270,
+            "An empty sub-projection is not a valid value. Found empty object at path",
+        );
+    }
     let (expression, slots) = context
         .scope
         .recording(|| Expression::parse(value, context));
     let expression = expression?;
     let known = match slots.is_empty() {
-        true => Some(evaluate(&expression)?),
+        // What is wrong with them is told when they are read.
+        true => evaluate(&expression).ok(),
         false => None,
     };
     out.push(Arc::new(LiteralDocuments { expression, known }));

@@ -7,13 +7,12 @@ use bson::{RawBsonRef, RawDocument};
 use banyan_document::DocumentWriter;
 
 use super::execute::Execution;
-use super::field_name::check_field_name;
 use super::sequence::{ParseInner, Pipeline};
 use super::stage::Stage;
 use super::stage_run::{Drained, Flow, Next, StageRun, Start};
 use crate::context::Context;
 use crate::error::QueryError;
-use crate::expression::value::{check_depth, error, show, type_name};
+use crate::expression::value::check_depth;
 use crate::memory::{Holding, consumer};
 
 #[derive(Debug)]
@@ -27,33 +26,15 @@ pub(super) fn parse(
     parse_inner: ParseInner,
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
-    let document = match value {
-        RawBsonRef::Document(document) if !document.is_empty() => document,
-        other => {
-            return error(
-                40169,
-                format!(
-                    "the $facet specification must be a non-empty object, but found: $facet: {}",
-                    show(other)
-                ),
-            );
-        }
-    };
+    // `outline.rs` has seen to it that these are arrays in an object.
+    let facet = value.as_document().into_iter().flat_map(RawDocument::iter);
     let mut facets = Vec::new();
-    for (name, value) in document.iter().map_while(Result::ok) {
-        let name = name.as_str();
-        check_field_name(name)?;
-        let RawBsonRef::Array(array) = value else {
-            return error(
-                40170,
-                format!(
-                    "arguments to $facet must be arrays, {name} is type {}",
-                    type_name(Some(value))
-                ),
-            );
+    for (name, value) in facet.map_while(Result::ok) {
+        let Some(array) = value.as_array() else {
+            continue;
         };
         let pipeline = parse_inner("$facet", array, context)?;
-        facets.push((name.into(), pipeline));
+        facets.push((name.as_str().into(), pipeline));
     }
     out.push(Arc::new(Facet { facets }));
     Ok(())

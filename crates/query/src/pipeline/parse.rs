@@ -10,7 +10,7 @@ use super::near_query::GeoNear;
 use super::sequence::Pipeline;
 use super::stage::Stage;
 use super::table::{self, Form, Place, Row};
-use super::{optimizer, source, text_score};
+use super::{optimizer, outline, source, text_score};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, items};
@@ -23,7 +23,10 @@ const STAGES_MAX: usize = 1000;
 impl Pipeline {
     /// Parses the stages and puts them into the form in which they run.
     pub fn parse(stages: &[&RawDocument], context: &Context) -> Result<Pipeline, QueryError> {
-        let parse = || Pipeline::members(stages, context);
+        let parse = || {
+            outline::check(stages)?;
+            Pipeline::members(stages, context)
+        };
         let (mut members, metadata) = context.folding.after_parsing(parse)?;
         optimizer::optimize(&mut members, &context.budget)?;
         let is_near = |member: &Member| member.stage.is::<GeoNear>();
@@ -57,13 +60,16 @@ impl Pipeline {
         // The last stage that asks for the scores of a search.
         let mut scored = None;
         let mut asked = Asked::default();
+        // Told once all stages are known to be well formed.
+        let mut misplaced = None;
         let asked_before = context.metadata.take();
         for (index, stage) in stages.iter().enumerate() {
             let position = Position {
                 first: index == 0,
                 last: index + 1 == stages.len(),
             };
-            let parse = || parse_stage(stage, position, context, &mut parsed);
+            let parse = || parse_stage(stage, context, &mut parsed);
+            misplaced = misplaced.or_else(|| check_place(stage, position).err());
             let (result, slots) = context.scope.recording(parse);
             result.map_err(|error| text_score::misplaced(error, index))?;
             if context.text.is_some() {
@@ -74,6 +80,9 @@ impl Pipeline {
                 scored = members.len().checked_sub(1);
             }
             asked.note(context.metadata.take(), &members)?;
+        }
+        if let Some(error) = misplaced {
+            return Err(error);
         }
         if let Some(text) = &context.text {
             text_score::drop_scores(&mut members, scored, text)?;
@@ -91,10 +100,29 @@ struct Position {
     last: bool,
 }
 
+/// Whether the stage may stand where it does.
+fn check_place(stage: &RawDocument, position: Position) -> Result<(), QueryError> {
+    let name = stage.iter().next().and_then(Result::ok);
+    let name = name.map_or("", |(name, _)| name.as_str());
+    let Some(row) = table::find(name) else {
+        return Ok(());
+    };
+    match row.place {
+        Place::First if !position.first => error(
+            40602,
+            format!("{name} is only valid as the first stage in a pipeline"),
+        ),
+        Place::Last if !position.last => error(
+            40601,
+            format!("{name} can only be the final stage in the pipeline"),
+        ),
+        _ => Ok(()),
+    }
+}
+
 /// Parses one stage; some are short for several.
 fn parse_stage(
     stage: &RawDocument,
-    position: Position,
     context: &Context,
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
@@ -109,21 +137,6 @@ fn parse_stage(
     let Some(row) = table::find(name) else {
         return error(40324, format!("Unrecognized pipeline stage name: '{name}'"));
     };
-    match row.place {
-        Place::First if !position.first => {
-            return error(
-                40602,
-                format!("{name} is only valid as the first stage in a pipeline"),
-            );
-        }
-        Place::Last if !position.last => {
-            return error(
-                40601,
-                format!("{name} can only be the final stage in the pipeline"),
-            );
-        }
-        _ => {}
-    }
     match row.form {
         Form::Parsed(parse) => parse(argument, context, out),
         Form::Nesting(parse) => parse(argument, context, parse_inner, out),
@@ -186,6 +199,17 @@ fn parse_inner(
     };
     if operator == "$facet" {
         check(|row| !row.in_facet)?;
+        if let Some(stage) = stages
+            .iter()
+            .find(|stage| outline::is_kept_out_of_facets(stage))
+        {
+            let name = stage.iter().next().and_then(Result::ok);
+            let name = name.map_or("", |(name, _)| name.as_str());
+            return error(
+                40600,
+                format!("{name} is not allowed to be used within a $facet stage"),
+            );
+        }
     }
     Ok(pipeline)
 }

@@ -3,7 +3,7 @@
 use bson::{RawArray, RawBsonRef, RawDocument};
 
 use crate::error::{ErrorKind, QueryError};
-use crate::expression::value::{error, type_name};
+use crate::expression::value::{error, is_nullish, type_name};
 
 /// The fields of an argument, each of which is known.
 pub(super) struct Fields<'a> {
@@ -56,6 +56,16 @@ impl<'a> Fields<'a> {
         let Some(value) = self.get(name) else {
             return Ok(None);
         };
+        if is_nullish(Some(value)) {
+            return match kind {
+                "array" => error(
+                    10065,
+                    format!("invalid parameter: expected an object ({name})"),
+                ),
+                // As if it were not there.
+                _ => Ok(None),
+            };
+        }
         match read(value) {
             Some(value) => Ok(Some(value)),
             None => {

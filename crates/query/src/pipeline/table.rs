@@ -9,8 +9,8 @@ use super::sequence::ParseInner;
 use super::stage::Stage;
 use super::{
     bucket, bucket_auto, densify, documents, facet, fill, geo_near, group, limit, lookup, matching,
-    metadata, project, redact, replace, sample, sort, source, text_score, union, unpack_bucket,
-    unwind, window, write,
+    metadata, project, redact, refused, replace, sample, sort, source, text_score, union,
+    unpack_bucket, unwind, window, write,
 };
 use crate::context::Context;
 use crate::error::QueryError;
@@ -131,7 +131,9 @@ const ROWS: &[Row] = &[
     source("$indexStats"),
     row("$limit", limit::parse_limit),
     source(source::LIST_CATALOG),
+    row("$listCachedAndActiveUsers", refused::parse_disabled),
     source("$listLocalSessions"),
+    row("$listSearchIndexes", refused::parse_search),
     source("$listSessions"),
     nesting("$lookup", lookup::parse),
     row("$match", matching::parse),
@@ -139,11 +141,15 @@ const ROWS: &[Row] = &[
     last("$out", Form::Parsed(write::parse_out)),
     source("$planCacheStats"),
     row("$project", project::parse_project),
+    row("$queue", refused::parse_internal),
     row("$redact", redact::parse),
     row("$replaceRoot", replace::parse_root),
     row("$replaceWith", replace::parse_with),
     row("$sample", sample::parse),
+    row("$search", refused::parse_search),
+    row("$searchMeta", refused::parse_search),
     row("$set", project::parse_set),
+    row("$setVariableFromSubPipeline", refused::parse_internal),
     row("$setWindowFields", window::parse),
     row("$shardedDataDistribution", source::of_router),
     row("$skip", limit::parse_skip),
@@ -152,11 +158,13 @@ const ROWS: &[Row] = &[
     nesting("$unionWith", union::parse),
     row("$unset", project::parse_unset),
     row("$unwind", unwind::parse),
+    row("$vectorSearch", refused::parse_search),
 ];
 
 /// The names of all stages that can be run.
 pub fn stage_names() -> impl Iterator<Item = &'static str> {
-    let runs = |row: &&Row| !matches!(row.form, Form::Missing);
+    let runs =
+        |row: &&Row| !matches!(row.form, Form::Missing) && !refused::NAMES.contains(&row.name);
     ROWS.iter().filter(runs).map(|row| row.name)
 }
 

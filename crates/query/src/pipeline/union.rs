@@ -44,6 +44,7 @@ pub(super) fn parse(
         RawBsonRef::Document(document) => {
             for (name, value) in document.iter().map_while(Result::ok) {
                 match (name.as_str(), value) {
+                    ("coll", RawBsonRef::Null | RawBsonRef::Undefined) => {}
                     ("coll", value) => from = Some(From::parse(value, "$unionWith")?),
                     ("pipeline", RawBsonRef::Array(array)) => {
                         pipeline = parse_inner("$unionWith", array, &inner)?;

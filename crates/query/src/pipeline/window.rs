@@ -13,6 +13,7 @@ mod function;
 mod moving;
 mod partition;
 mod place;
+mod scaler;
 mod sliding;
 mod table;
 
@@ -107,7 +108,10 @@ fn parse_partition(
     }
     let expression = Expression::parse(value, context)?;
     match expression.as_constant() {
-        Some(RawBsonRef::Array(_)) => Err(array_partition()),
+        Some(RawBsonRef::Array(_)) => {
+            context.folding.failed(array_partition())?;
+            Ok(None)
+        }
         Some(_) => Ok(None),
         None => Ok(Some(expression)),
     }

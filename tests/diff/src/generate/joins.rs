@@ -9,7 +9,7 @@ const COLLECTIONS: &[(usize, &str)] = &[(70, "d"), (12, "c"), (8, "w"), (4, "nos
 
 impl Generator {
     fn collection(&mut self) -> &'static str {
-        *self.random.weighted(COLLECTIONS)
+        self.random.weighted::<&'static str>(COLLECTIONS)
     }
 
     pub fn lookup(&mut self) -> Document {

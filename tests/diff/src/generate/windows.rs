@@ -154,7 +154,7 @@ impl Generator {
             argument.insert("N", self.literal_number());
         } else {
             let alphas = ["0.5", "0.1", "1", "0", "NumberDecimal(\"0.25\")", "0.999"];
-            let alpha = crate::notation::parse(*self.random.pick(&alphas));
+            let alpha = crate::notation::parse(self.random.pick::<&str>(&alphas));
             argument.insert("alpha", alpha.expect("the pool holds numbers"));
         }
         argument

@@ -290,7 +290,7 @@ fn add<'a>(args: &Arguments<'a>, sign: i64) -> Result<Value<'a>> {
             None => out_of_range(),
         };
     }
-    let local = zone.local(start)?;
+    let local = zone.local(start);
     let moved = match unit.months() {
         Some(months) => match amount.checked_mul(months) {
             Some(months) if months.checked_mul(28 * DAY_MILLIS).is_some() => {
@@ -348,7 +348,7 @@ fn difference<'a>(args: &Arguments<'a>) -> Result<Value<'a>> {
             }
         }
         None => {
-            let (start, end) = (zone.local(start)?, zone.local(end)?);
+            let (start, end) = (zone.local(start), zone.local(end));
             let index = |local: &Clock| match unit.months() {
                 Some(months) => local.months().div_euclid(months),
                 None => {
@@ -397,7 +397,7 @@ fn truncate<'a>(args: &Arguments<'a>) -> Result<Value<'a>> {
             None => error(5439000, "dateTrunc overflowed"),
         };
     }
-    let local = zone.local(time)?;
+    let local = zone.local(time);
     let start = match unit.months() {
         Some(months) => month_bin(&local, months, bin)?,
         None => {

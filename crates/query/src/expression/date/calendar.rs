@@ -30,14 +30,15 @@ pub(in crate::expression) struct Clock {
 
 impl Clock {
     /// That many milliseconds after 1970 began on it.
-    pub fn at(millis: i64) -> Clock {
-        if let Some(within) = naive(millis) {
+    pub fn at(millis: impl Into<i128>) -> Clock {
+        let millis = millis.into();
+        if let Some(within) = i64::try_from(millis).ok().and_then(naive) {
             return Clock::from(within);
         }
-        let within = naive(millis.rem_euclid(CYCLE_MILLIS)).unwrap_or_default();
+        let cycle = i128::from(CYCLE_MILLIS);
         Clock {
-            within,
-            cycles: millis.div_euclid(CYCLE_MILLIS),
+            within: naive(millis.rem_euclid(cycle) as i64).unwrap_or_default(),
+            cycles: millis.div_euclid(cycle) as i64,
         }
     }
 
@@ -133,7 +134,7 @@ pub(super) fn duration_overflow<T>() -> Result<T> {
     )
 }
 
-fn naive(millis: i64) -> Option<NaiveDateTime> {
+pub(super) fn naive(millis: i64) -> Option<NaiveDateTime> {
     chrono::DateTime::from_timestamp_millis(millis).map(|date| date.naive_utc())
 }
 

@@ -16,7 +16,9 @@ use crate::expression::env::Env;
 use crate::expression::node::{Arguments, ExpressionNode, Run};
 use crate::expression::operator::{Form, NamedCodes, Operands, Operator, optional, required};
 use crate::expression::parse::{Parser, malformed};
-use crate::expression::value::{Value, describe, error, is_nullish, show_document, type_name};
+use crate::expression::value::{
+    Value, describe, error, is_nullish, items, show_document, type_name,
+};
 
 const PARTS_CODES: NamedCodes = NamedCodes {
     not_object: 40519,
@@ -94,19 +96,20 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
 const FROM_PARTS: Operator = Operator {
     name: "$dateFromParts",
     form: Form::Named {
-        operands: Operands::Together,
+        // The time comes before the zone and that before the day.
+        operands: Operands::InTurn,
         parameters: &[
+            optional("hour"),
+            optional("minute"),
+            optional("second"),
+            optional("millisecond"),
+            optional("timezone"),
             optional("year"),
             optional("month"),
             optional("day"),
             optional("isoWeekYear"),
             optional("isoWeek"),
             optional("isoDayOfWeek"),
-            optional("hour"),
-            optional("minute"),
-            optional("second"),
-            optional("millisecond"),
-            optional("timezone"),
         ],
         run: from_parts,
         codes: PARTS_CODES,
@@ -172,17 +175,17 @@ fn parse_part(
             }
         }
         RawBsonRef::Array(array) => {
-            let mut operands = parser.operands(array)?;
-            if operands.len() != 1 {
+            let count = items(array).count();
+            if count != 1 {
                 return error(
                     40536,
                     format!(
-                        "{name} accepts exactly one argument if given an array, but was given {}",
-                        operands.len()
+                        "{name} accepts exactly one argument if given an array, but was given \
+                         {count}"
                     ),
                 );
             }
-            date = operands.pop();
+            date = parser.operands(array)?.pop();
         }
         other => date = Some(parser.operand(other)?),
     }
@@ -216,7 +219,7 @@ fn local(args: &Arguments<'_>) -> Result<Option<Clock>> {
     }
     match zone(args, 1)? {
         None => Ok(None),
-        Some(zone) => zone.local(millis).map(Some),
+        Some(zone) => Ok(Some(zone.local(millis))),
     }
 }
 
@@ -241,7 +244,7 @@ fn to_parts<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let Some(millis) = millis(args.get(0))? else {
         return Ok(NULL);
     };
-    let local = zone.local(millis)?;
+    let local = zone.local(millis);
     let mut writer = DocumentWriter::new();
     if iso {
         writer.append("isoWeekYear", year(local.iso_year()));
@@ -296,14 +299,14 @@ fn part_value(args: &Arguments<'_>, index: usize, name: &str, default: i64) -> R
 /// Years of one calendar with the days of that calendar; `given` has a bit for each parameter.
 fn check_calendar(given: u32) -> Result<()> {
     let is_given = |mut indexes: Range<usize>| indexes.any(|index| given >> index & 1 == 1);
-    let (year, iso_year) = (is_given(0..1), is_given(3..4));
-    if year && is_given(3..6) {
+    let (year, iso_year) = (is_given(5..6), is_given(8..9));
+    if year && is_given(8..11) {
         return error(
             40489,
             "$dateFromParts does not allow mixing natural dates with ISO dates",
         );
     }
-    if iso_year && is_given(1..3) {
+    if iso_year && is_given(6..8) {
         return error(
             40525,
             "$dateFromParts does not allow mixing ISO dates with natural dates",
@@ -319,22 +322,24 @@ fn check_calendar(given: u32) -> Result<()> {
 }
 
 fn from_parts<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
-    let iso = args.is_given(3);
-    const DAY: Range<usize> = 0..6;
-    const TIME: Range<usize> = 6..10;
-    const NAMES: [(&str, i64); 10] = [
+    let iso = args.is_given(8);
+    const TIME: Range<usize> = 0..4;
+    const ZONE: usize = 4;
+    const DAY: Range<usize> = 5..11;
+    const NAMES: [(&str, i64); 11] = [
+        ("hour", 0),
+        ("minute", 0),
+        ("second", 0),
+        ("millisecond", 0),
+        ("timezone", 0),
         ("year", 1970),
         ("month", 1),
         ("day", 1),
         ("isoWeekYear", 1970),
         ("isoWeek", 1),
         ("isoDayOfWeek", 1),
-        ("hour", 0),
-        ("minute", 0),
-        ("second", 0),
-        ("millisecond", 0),
     ];
-    let mut parts = [0i64; 10];
+    let mut parts = [0i64; 11];
     let mut read = |indexes: Range<usize>| -> Result<bool> {
         for index in indexes {
             let (name, default) = NAMES[index];
@@ -345,17 +350,16 @@ fn from_parts<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
         }
         Ok(true)
     };
-    // The time comes before the zone and that before the day.
     if !read(TIME)? {
         return Ok(NULL);
     }
-    let Some(zone) = zone(args, 10)? else {
+    let Some(zone) = zone(args, ZONE)? else {
         return Ok(NULL);
     };
     if !read(DAY)? {
         return Ok(NULL);
     }
-    for (index, code) in [(0, 40523), (3, 31095)] {
+    for (index, code) in [(5, 40523), (8, 31095)] {
         let (name, year) = (NAMES[index].0, parts[index]);
         if !(1..=9999).contains(&year) {
             return error(
@@ -367,16 +371,17 @@ fn from_parts<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
         }
     }
     let [
+        hour,
+        minute,
+        second,
+        millisecond,
+        _,
         year,
         month,
         day,
         iso_year,
         iso_week,
         iso_day,
-        hour,
-        minute,
-        second,
-        millisecond,
     ] = parts;
     let days = if iso {
         iso_days(iso_year, iso_week, iso_day)

@@ -81,7 +81,7 @@ fn format_argument<'a>(
 fn to_string<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let format = format_argument(args, "$dateToString", 18533)?;
     if let Some(Some(format)) = format {
-        check_format(format)?;
+        check_format(format, WRITTEN)?;
     }
     let (Some(zone), Some(format)) = (zone(args, 2)?, format) else {
         return Ok(NULL);
@@ -93,17 +93,18 @@ fn to_string<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     env.string(&print(format, millis, zone)?)
 }
 
-fn check_format(format: &str) -> Result<()> {
+/// What formats may name.
+const WRITTEN: &str = "%YmdHMSLjwuUVGzZbB";
+const READ: &str = "%YmdHMSLjuVGzZbB";
+
+fn check_format(format: &str, known: &str) -> Result<()> {
     let mut chars = format.chars();
     while let Some(c) = chars.next() {
         if c != '%' {
             continue;
         }
         match chars.next() {
-            Some(
-                '%' | 'Y' | 'm' | 'd' | 'H' | 'M' | 'S' | 'L' | 'j' | 'w' | 'u' | 'U' | 'V' | 'G'
-                | 'z' | 'Z' | 'b' | 'B',
-            ) => {}
+            Some(specifier) if known.contains(specifier) => {}
             Some(other) => {
                 return error(
                     18536,
@@ -117,17 +118,8 @@ fn check_format(format: &str) -> Result<()> {
 }
 
 fn print(format: &str, millis: i64, zone: Zone) -> Result<String> {
-    let local = zone.local(millis)?;
+    let local = zone.local(millis);
     let offset_minutes = zone.offset_seconds(millis) / 60;
-    if !(0..=9999).contains(&local.year()) {
-        return error(
-            18537,
-            format!(
-                "$dateToString is only defined on year 0-9999, tried to use year {}",
-                local.year()
-            ),
-        );
-    }
     let mut text = String::new();
     let mut chars = format.chars();
     while let Some(c) = chars.next() {
@@ -137,7 +129,7 @@ fn print(format: &str, millis: i64, zone: Zone) -> Result<String> {
         }
         // Writing into a string cannot fail.
         let _ = match chars.next() {
-            Some('Y') => write!(text, "{:04}", local.year()),
+            Some('Y') => write!(text, "{:04}", four_digits(local.year())?),
             Some('m') => write!(text, "{:02}", local.month()),
             Some('d') => write!(text, "{:02}", local.day()),
             Some('H') => write!(text, "{:02}", local.hour()),
@@ -149,7 +141,7 @@ fn print(format: &str, millis: i64, zone: Zone) -> Result<String> {
             Some('u') => write!(text, "{}", local.weekday().number_from_monday()),
             Some('U') => write!(text, "{:02}", week(&local)),
             Some('V') => write!(text, "{:02}", local.iso_week().week()),
-            Some('G') => write!(text, "{:04}", local.iso_year()),
+            Some('G') => write!(text, "{:04}", four_digits(local.iso_year())?),
             Some('b') => write!(text, "{}", &MONTHS[local.month0() as usize][..3]),
             Some('B') => write!(text, "{}", MONTHS[local.month0() as usize]),
             Some('z') => {
@@ -162,6 +154,16 @@ fn print(format: &str, millis: i64, zone: Zone) -> Result<String> {
         };
     }
     Ok(text)
+}
+
+fn four_digits(year: i64) -> Result<i64> {
+    if (0..=9999).contains(&year) {
+        return Ok(year);
+    }
+    error(
+        18537,
+        format!("Could not convert date to string: year {year} is not one of 0 to 9999"),
+    )
 }
 
 /// A date as `$toString` and its like write it.
@@ -182,7 +184,7 @@ fn failed<T>(message: String) -> Result<T> {
 fn from_string<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let format = format_argument(args, "$dateFromString", 40684)?;
     if let Some(Some(format)) = format {
-        check_format(format)?;
+        check_format(format, READ)?;
     }
     let zone = zone(args, 2)?;
     let parsed = match args.get(0) {
@@ -266,7 +268,7 @@ fn read_week(reader: &mut Reader<'_>, fields: &mut Fields) -> Option<()> {
 }
 
 fn finish(text: &str, fields: &Fields, zone: Option<Zone>) -> Result<i64> {
-    if fields.zone.is_some() && zone.is_some_and(|zone| !matches!(zone, Zone::Utc)) {
+    if fields.zone.is_some() && zone.is_some_and(|zone| !matches!(zone, Zone::Offset(0))) {
         return failed(format!(
             "you cannot pass in a date/time string with GMT offset together with a timezone \
              argument: '{text}'"

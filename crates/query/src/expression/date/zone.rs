@@ -1,10 +1,10 @@
 //! Time zones: UTC, offsets, and names of the Olson database.
 
 use bson::RawBsonRef;
-use chrono::{LocalResult, Offset, TimeZone};
+use chrono::{Datelike, LocalResult, NaiveDate, NaiveDateTime, Offset, TimeZone};
 use chrono_tz::Tz;
 
-use super::calendar::{Clock, DAY_MILLIS, Result, out_of_range};
+use super::calendar::{Clock, DAY_MILLIS, Result, naive, out_of_range};
 use crate::expression::node::Arguments;
 use crate::expression::value::{error, is_nullish, type_name};
 
@@ -18,7 +18,7 @@ pub(in crate::expression) enum Zone {
 
 impl Zone {
     pub(super) fn parse(name: &str) -> Result<Zone> {
-        if matches!(name, "UTC" | "GMT" | "Z") {
+        if matches!(name, "UTC" | "GMT") {
             return Ok(Zone::Utc);
         }
         if let Some(seconds) = offset(name) {
@@ -34,11 +34,8 @@ impl Zone {
     }
 
     /// What clocks show at that many milliseconds after 1970.
-    pub(super) fn local(self, millis: i64) -> Result<Clock> {
-        match millis.checked_add(i64::from(self.offset_seconds(millis)) * 1000) {
-            Some(local) => Ok(Clock::at(local)),
-            None => out_of_range(),
-        }
+    pub(super) fn local(self, millis: i64) -> Clock {
+        Clock::at(i128::from(millis) + i128::from(self.offset_seconds(millis)) * 1000)
     }
 
     /// Seconds that clocks are ahead of UTC at that time.
@@ -47,7 +44,7 @@ impl Zone {
             Zone::Utc => 0,
             Zone::Offset(seconds) => seconds,
             Zone::Named(zone) => {
-                let offset = zone.offset_from_utc_datetime(&Clock::at(millis));
+                let offset = zone.offset_from_utc_datetime(&with_like_rules(millis));
                 offset.fix().local_minus_utc()
             }
         }
@@ -62,7 +59,7 @@ impl Zone {
         let offset = match self {
             Zone::Utc => 0,
             Zone::Offset(seconds) => seconds,
-            Zone::Named(zone) => match zone.offset_from_local_datetime(local) {
+            Zone::Named(zone) => match zone.offset_from_local_datetime(&with_like_rules(shown)) {
                 LocalResult::Single(offset) | LocalResult::Ambiguous(offset, _) => {
                     offset.fix().local_minus_utc()
                 }
@@ -74,6 +71,31 @@ impl Zone {
             None => out_of_range(),
         }
     }
+}
+
+/// What the zones' rules are written down for; before that no clock was ever put forward, and
+/// later on they go on as they are.
+const RULES_BEGIN: i64 = -62_135_596_800_000;
+const RULES_END: i64 = 4_070_908_800_000;
+
+/// A year of each kind is among these: by its first weekday, and by whether it is a leap year.
+const LATE_YEARS: std::ops::Range<i32> = 2050..2078;
+
+/// A time at which the rules of a zone say the same as at that many milliseconds after 1970.
+fn with_like_rules(millis: i64) -> NaiveDateTime {
+    if millis < RULES_END {
+        return naive(millis.max(RULES_BEGIN)).unwrap_or_default();
+    }
+    let time = *Clock::at(millis);
+    let kind = |year| {
+        let first = NaiveDate::from_yo_opt(year, 1);
+        first.map(|day| (day.weekday(), day.leap_year()))
+    };
+    let year = LATE_YEARS
+        .into_iter()
+        .find(|year| kind(*year) == kind(time.year()));
+    let day = year.and_then(|year| NaiveDate::from_yo_opt(year, time.ordinal()));
+    day.map_or(time, |day| day.and_time(time.time()))
 }
 
 /// The zone of argument `index`; `None` if it is null.

@@ -35,6 +35,9 @@ pub(super) fn parse(call: &Call<'_>, around: &Around<'_>) -> Result<Box<dyn Func
             "{name} expects an object, but got a {found}: {name}: {shown}"
         )));
     };
+    if around.order.is_empty() {
+        return Err(failed(format!("{name} requires a sortBy")));
+    }
     let (mut input, mut unit_millis) = (None, None);
     for (option, value) in document.iter().map_while(Result::ok) {
         match option.as_str() {
@@ -44,9 +47,6 @@ pub(super) fn parse(call: &Call<'_>, around: &Around<'_>) -> Result<Box<dyn Func
         }
     }
     let input = input.ok_or_else(|| failed(format!("{name} requires an 'input' expression")))?;
-    if around.order.is_empty() {
-        return Err(failed(format!("{name} requires a sortBy")));
-    }
     let Some(position) = around.position()? else {
         return Err(failed(format!("{name} requires a non-compound sortBy")));
     };
@@ -142,7 +142,7 @@ impl Points<'_> {
 
     /// The slope from the first document of the window to the last one.
     fn derivative(&self, range: Range<usize>) -> Result<RawBson, QueryError> {
-        if range.len() < 2 {
+        if range.is_empty() {
             return Ok(RawBson::Null);
         }
         let (first, last) = (range.start, range.end - 1);

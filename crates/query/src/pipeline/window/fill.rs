@@ -15,11 +15,11 @@ use crate::expression::value::{Value, error, is_nullish, type_name};
 use crate::memory::Holding;
 
 pub(super) fn parse(call: &Call<'_>, around: &Around<'_>) -> Result<Box<dyn Function>, QueryError> {
+    let input = Expression::parse(call.argument, around.context)?;
     if call.window.is_some() {
         let name = call.name;
         return Err(failed(format!("'window' field is not allowed in {name}")));
     }
-    let input = Expression::parse(call.argument, around.context)?;
     if call.name == "$locf" {
         return Ok(Box::new(LastObserved { input }));
     }

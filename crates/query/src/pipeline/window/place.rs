@@ -117,9 +117,6 @@ pub(super) fn parse_shift(
     if call.window.is_some() {
         return Err(failed("$shift does not accept a 'window' field"));
     }
-    if around.order.is_empty() {
-        return Err(failed("'$shift' requires a sortBy"));
-    }
     let RawBsonRef::Document(document) = call.argument else {
         return Err(failed("Argument to $shift must be an object"));
     };
@@ -148,6 +145,9 @@ pub(super) fn parse_shift(
             }
             _ => return Err(failed("Unknown argument in $shift")),
         }
+    }
+    if around.order.is_empty() {
+        return Err(failed("'$shift' requires a sortBy"));
     }
     let output = output.ok_or_else(|| failed("$shift requires an 'output' expression."))?;
     let by = by.ok_or_else(|| failed("$shift requires 'by' as an integer value."))?;

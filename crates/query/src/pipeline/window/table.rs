@@ -5,7 +5,7 @@ use bson::{RawBsonRef, RawDocument};
 
 use super::around::{Around, failed};
 use super::function::{Call, Function};
-use super::{accumulated, calculus, fill, moving, place};
+use super::{accumulated, calculus, fill, moving, place, scaler};
 use crate::error::QueryError;
 use crate::pipeline::accumulator;
 
@@ -31,6 +31,7 @@ static ROWS: &[Row] = &[
     row("$integral", calculus::parse),
     row("$linearFill", fill::parse),
     row("$locf", fill::parse),
+    row("$minMaxScaler", scaler::parse),
     row("$rank", place::parse_rank),
     row("$shift", place::parse_shift),
 ];
