@@ -126,7 +126,9 @@ fn wide_lets() {
     };
     let expression = rawdoc! { "$let": { "vars": variables, "in": { "$add": sum.clone() } } };
     quick("$let", || evaluate(&expression, &Context::default()));
-    let given = texts("v").into_iter().map(|name| (name, RawBson::Int32(1)));
+    let given = texts("v")
+        .into_iter()
+        .map(|name| (name, Some(RawBson::Int32(1))));
     let context = Context {
         variables: given.collect(),
         ..Context::default()

@@ -76,7 +76,7 @@ fn asinh(value: f64) -> f64 {
 
 fn atanh(value: f64) -> f64 {
     let size = value.abs();
-    if size.is_nan() || size >= 1.0 || size < 1.0 / LARGE {
+    if !(1.0 / LARGE..1.0).contains(&size) {
         return value.atanh();
     }
     let double = size + size;
