@@ -167,6 +167,7 @@ pub fn is_harmless(stage: &str) -> bool {
             | "$bucket"
             | "$bucketAuto"
             | "$changeStream"
+            | "$changeStreamSplitLargeEvent"
             | "$collStats"
             | "$count"
             | "$densify"

@@ -54,6 +54,7 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
         None => {
             if node.replica.store.catalog().find(&namespace).is_none() {
                 refuse_clustered(&asked)?;
+                refuse_repeated(&asked)?;
                 create::refuse_reserved(&namespace)?;
             }
             let context = ctx.write_context();
@@ -205,13 +206,7 @@ fn fresh(
             continue;
         }
         if is_known(fresh.iter(), &spec)? {
-            return Err(CommandError::new(
-                ErrorCode::IndexAlreadyExists,
-                format!(
-                    "Identical index already exists: {}",
-                    spec.get_str("name").unwrap_or_default()
-                ),
-            ));
+            return Err(identical(&spec));
         }
         check_text(collection, &fresh, &spec)?;
         if collection.is_capped && spec.get(EXPIRE).is_ok_and(|seconds| seconds.is_some()) {
@@ -237,6 +232,24 @@ fn fresh(
         ));
     }
     Ok(fresh)
+}
+
+/// What asks for one index twice makes no collection.
+fn refuse_repeated(asked: &[RawDocumentBuf]) -> Result<(), CommandError> {
+    for (at, spec) in asked.iter().enumerate() {
+        if is_known(asked.iter().take(at), spec)? {
+            return Err(identical(spec));
+        }
+    }
+    Ok(())
+}
+
+fn identical(spec: &RawDocument) -> CommandError {
+    let name = spec.get_str("name").unwrap_or_default();
+    CommandError::new(
+        ErrorCode::IndexAlreadyExists,
+        format!("Identical index already exists: {name}"),
+    )
 }
 
 /// A clustered collection is made as such or not at all.

@@ -84,8 +84,12 @@ async fn a_hidden_index_is_kept_up_but_not_used() {
     assert_eq!(rig.code(missing).await, 27);
     let id = rawdoc! { "collMod": "c", "index": { "name": "_id_", "hidden": true } };
     assert_eq!(rig.code(id).await, 2);
-    let unique = rawdoc! { "collMod": "c", "index": { "name": "a", "prepareUnique": true } };
-    assert_eq!(rig.code(unique).await, 238);
+    let prepare = |name: &str| {
+        rawdoc! { "collMod": "c", "index": { "name": name, "prepareUnique": true } }
+    };
+    rig.ok(prepare("a")).await;
+    rig.ok(index(rawdoc! { "b": 1 }, "b", false)).await;
+    assert_eq!(rig.code(prepare("b")).await, 238);
     assert_eq!(rig.validate().await, 10);
 }
 
