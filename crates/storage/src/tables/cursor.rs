@@ -39,7 +39,7 @@ struct Source {
 
 enum Kind {
     Memory(Memory),
-    Run(RunReader),
+    Run(Box<RunReader>),
 }
 
 impl Source {
@@ -105,7 +105,7 @@ impl Cursor {
         let memory = state.memory.iter();
         let memory = memory.map(|memory| Kind::Memory(Memory::new(memory.clone())));
         let runs = state.runs.iter();
-        let runs = runs.map(|run| Kind::Run(RunReader::new(run.clone())));
+        let runs = runs.map(|run| Kind::Run(Box::new(RunReader::new(run.clone()))));
         let sources = memory.chain(runs).map(Source::new).collect();
         Cursor {
             state,

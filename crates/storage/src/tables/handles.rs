@@ -6,6 +6,9 @@ use lsm_tree::{SeqNo, Table};
 
 use super::state::State;
 
+/// Where a block is, how long it is, and where in the index block the key lies that it ends with.
+type Decoded = (BlockOffset, u32, (usize, usize));
+
 /// So many are decoded at first, and the more the longer one goes on.
 const DECODED_MIN: usize = 2;
 const DECODED_MAX: usize = 64;
@@ -20,7 +23,7 @@ pub(super) struct Handle {
 /// What an index block tells of, from some key on.
 struct Listed {
     index: IndexBlock,
-    decoded: Vec<(BlockOffset, u32, (usize, usize))>,
+    decoded: Vec<Decoded>,
     at: usize,
     wanted: usize,
     has_ended: bool,
@@ -55,7 +58,7 @@ impl Listed {
         from: Option<&[u8]>,
         behind: Option<BlockOffset>,
         wanted: usize,
-        (decoded, has_ended): (&mut Vec<(BlockOffset, u32, (usize, usize))>, &mut bool),
+        (decoded, has_ended): (&mut Vec<Decoded>, &mut bool),
     ) {
         decoded.clear();
         *has_ended = true;

@@ -70,10 +70,10 @@ impl RunReader {
     }
 
     fn go_to(&mut self, state: &State, key: &[u8]) -> Result<(), lsm_tree::Error> {
-        if let Some(open) = &mut self.open {
-            if open.spans(key) {
-                return open.seek(state, key);
-            }
+        if let Some(open) = &mut self.open
+            && open.spans(key)
+        {
+            return open.seek(state, key);
         }
         self.open = None;
         let tables: &[Table] = &self.run;
