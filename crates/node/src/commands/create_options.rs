@@ -4,7 +4,7 @@
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::clustered::location;
+use super::clustered::{CLUSTERED, location};
 use super::index_specification as specification;
 use crate::context::CommandContext;
 use crate::params::{self, Field};
@@ -46,11 +46,11 @@ impl Others {
                 others.kept.append(name, document.to_owned());
             }
         }
-        // Those of a time-series collection are refused with what else it cannot have.
-        let is_series = given("timeseries").is_some();
+        // Those of such collections are refused with what else these cannot have.
+        let is_special = given("timeseries").is_some() || given(CLUSTERED).is_some();
         let automatic = given("autoIndexId").map(|field| field.bool()).transpose()?;
-        let automatic = automatic.filter(|_| !is_series);
-        let id_index = given("idIndex").filter(|_| !is_series);
+        let automatic = automatic.filter(|_| !is_special);
+        let id_index = given("idIndex").filter(|_| !is_special);
         if automatic.is_some() && id_index.is_some() {
             return Err(invalid("'idIndex' is not allowed with 'autoIndexId'"));
         }

@@ -21,6 +21,7 @@
 mod abort;
 pub(crate) mod active;
 pub mod quorum;
+mod rebuild;
 mod worker;
 
 use std::collections::HashSet;
@@ -31,17 +32,17 @@ use std::time::Duration;
 use banyan_execution::Interrupt;
 use banyan_storage::build::BuildAddress;
 use banyan_storage::{
-    CatalogChange, Collection, Index, IndexBuild, IndexBuildDefinition, IndexDefinition, IndexId,
+    CatalogChange, Collection, IndexBuild, IndexBuildDefinition, IndexDefinition, IndexId,
     Namespace,
 };
 use banyan_wire::{CommandError, ErrorCode};
-use bson::raw::CStr;
-use bson::{RawDocumentBuf, cstr, rawdoc};
+use bson::{RawDocumentBuf, rawdoc};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use abort::abort;
 use active::{Active, IndexBuilds};
+use rebuild::{REBUILDS, rebuilds, removal};
 
 pub use abort::{abort_latched, aborted};
 
@@ -51,9 +52,6 @@ use banyan_replication::write::catalog_ops;
 
 /// Whoever waits for a build looks at it this often, besides when something is told.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// Among the options of a build that makes a collection's indexes anew.
-const REBUILDS: &CStr = cstr!("rebuilds");
 
 /// A build that somebody waits for.
 #[derive(Debug, Clone)]
@@ -240,23 +238,6 @@ pub async fn start_again(
     begin(node, collection, &specs, options, removals, term).await
 }
 
-/// What takes out the indexes that a build makes anew.
-fn replaced(collection: &Collection, build: &IndexBuild) -> Vec<CatalogChange> {
-    let is_built = |index: &&Arc<Index>| {
-        let mut built = build.indexes.iter();
-        built.any(|built| built.name == index.name)
-    };
-    let indexes = collection.indexes.iter().filter(is_built);
-    indexes.map(|index| removal(collection, index)).collect()
-}
-
-fn removal(collection: &Collection, index: &Index) -> CatalogChange {
-    CatalogChange::DropIndex {
-        collection: collection.id,
-        index: index.id,
-    }
-}
-
 /// `replaced`: what takes out the indexes that those of an empty collection replace.
 async fn begin(
     node: &Arc<Node>,
@@ -302,11 +283,6 @@ async fn begin(
     };
     catalog_ops::apply(&node.replica, &[change], term).await?;
     Ok(Some(begun))
-}
-
-/// Whether the build's indexes are to take the place of those that there are.
-fn rebuilds(build: &IndexBuild) -> bool {
-    build.options.get_bool(REBUILDS).unwrap_or(false)
 }
 
 /// Refuses a change of indexes that are made anew as they were.

@@ -15,7 +15,8 @@ use tokio::sync::Semaphore;
 
 use super::abort::{abort, abort_latched, aborted};
 use super::active::Active;
-use super::{quorum, rebuilds, replaced};
+use super::quorum;
+use super::rebuild::{rebuilds, replaced};
 use crate::errors;
 use crate::node::Node;
 use crate::operations::{Progress, Registration};
