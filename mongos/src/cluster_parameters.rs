@@ -2,14 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use banyan_access::identity;
 use banyan_access::reads_and_writes::is_timed_read;
-use banyan_security::{Action, Resource};
-use banyan_wire::{CommandError, Connection, ReadPreference, Request, RequestOptions};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+use banyan_wire::Request;
+use bson::{RawBsonRef, RawDocument, cstr};
 
 use crate::fields;
-use crate::router::Router;
 
 /// As they were when they were read last.
 #[derive(Default)]
@@ -19,7 +16,7 @@ pub struct ClusterParameters {
 }
 
 impl ClusterParameters {
-    fn note(&self, reply: &RawDocument) {
+    pub fn note(&self, reply: &RawDocument) {
         let parameters = reply.get_array("clusterParameters").into_iter().flatten();
         for parameter in parameters.flatten().filter_map(|value| value.as_document()) {
             if fields::get(parameter, "_id") == Some(RawBsonRef::String("defaultMaxTimeMS")) {
@@ -30,34 +27,11 @@ impl ClusterParameters {
         }
     }
 
-    /// How long this request may take, if it names no time itself.
-    fn time_max(&self, request: &Request) -> Option<i64> {
-        let milliseconds = i64::try_from(self.read_time_max.load(Ordering::Relaxed)).ok()?;
-        let applies = milliseconds > 0
-            && request.get("maxTimeMS").is_none()
-            && is_timed_read(&request.name, &request.body);
-        applies.then_some(milliseconds)
-    }
-}
-
-impl Router {
-    /// Asks the config servers.
-    pub async fn refresh_cluster_parameters(&self) -> Result<(), CommandError> {
-        let read = RequestOptions::read(ReadPreference::default());
-        let mut command = RawDocumentBuf::new();
-        command.append(cstr!("getClusterParameter"), "*");
-        let reply = self.config.command(read, "admin", &command).await?;
-        self.cluster_parameters.note(&reply);
-        Ok(())
-    }
-
-    /// The request with the time that it may take. `None`: it stays as it is.
-    pub fn timed(&self, connection: &Connection, request: &Request) -> Option<Request> {
-        let milliseconds = self.cluster_parameters.time_max(request)?;
-        let may_bypass = self.users.access.is_enforced()
-            && identity::known(connection)
-                .allows(Action::BypassDefaultMaxTimeMS, Resource::Cluster);
-        if may_bypass {
+    /// The request with the time that it may take. `None`: it stays as it is, as it must where its user
+    /// may pass that by.
+    pub fn timed(&self, request: &Request, may_bypass: impl FnOnce() -> bool) -> Option<Request> {
+        let milliseconds = self.time_max(request)?;
+        if may_bypass() {
             return None;
         }
         let mut body = RawDocument::to_owned(&request.body);
@@ -66,6 +40,15 @@ impl Router {
             body: body.into(),
             ..request.clone()
         })
+    }
+
+    /// How long this request may take, if it names no time itself.
+    fn time_max(&self, request: &Request) -> Option<i64> {
+        let milliseconds = i64::try_from(self.read_time_max.load(Ordering::Relaxed)).ok()?;
+        let applies = milliseconds > 0
+            && request.get("maxTimeMS").is_none()
+            && is_timed_read(&request.name, &request.body);
+        applies.then_some(milliseconds)
     }
 }
 

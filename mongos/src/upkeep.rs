@@ -24,6 +24,15 @@ impl Router {
         let reply = self.config.command(read, "admin", &command).await?;
         Ok(self.defaults.note(reply))
     }
+
+    /// Asks the config servers.
+    pub async fn refresh_cluster_parameters(&self) -> Result<(), CommandError> {
+        let read = RequestOptions::read(ReadPreference::default());
+        let command = rawdoc! { "getClusterParameter": "*" };
+        let reply = self.config.command(read, "admin", &command).await?;
+        self.cluster_parameters.note(&reply);
+        Ok(())
+    }
 }
 
 /// Keeps the defaults and the cluster's parameters up to date for as long as the router runs.

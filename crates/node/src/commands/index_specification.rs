@@ -173,10 +173,11 @@ pub fn normalize(
             errors::shown(RawBsonRef::Document(key))
         )));
     }
-    if !is_id && options.get_bool(CLUSTERED_OPTION).unwrap_or(false) {
+    let is_set = |option| options.get_bool(option).unwrap_or(false);
+    if is_set(CLUSTERED_OPTION) && !is_set("unique") {
         return Err(CommandError::new(
             ErrorCode::CannotCreateIndex,
-            "The 'clustered' option is only supported for key: {_id: 1}",
+            "The 'clustered' option requires the 'unique' option",
         ));
     }
     let name = kept_name(name, is_id)?;
