@@ -4,7 +4,7 @@
 //! config servers keep them, and members of shards and routers fetch them from there again and again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use banyan_execution::by_id;
@@ -14,7 +14,7 @@ use banyan_replication::replica::Replica;
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, cstr, rawdoc};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::errors;
 use crate::params::{self, Field};
@@ -238,8 +238,12 @@ pub struct ClusterParameters {
     known: RwLock<Arc<Known>>,
     /// What every read looks at, in milliseconds; 0: none is set.
     read_time_max: AtomicU64,
-    /// One of the documents has changed since they were read.
-    is_stale: Arc<AtomicBool>,
+    /// How often one of the documents has changed.
+    changes: Arc<AtomicU64>,
+    /// How many of the changes are known.
+    seen: AtomicU64,
+    /// Whoever comes while they are read waits for what is found.
+    reading: Mutex<()>,
 }
 
 impl Default for ClusterParameters {
@@ -247,7 +251,9 @@ impl Default for ClusterParameters {
         ClusterParameters {
             known: RwLock::default(),
             read_time_max: AtomicU64::new(0),
-            is_stale: Arc::new(AtomicBool::new(false)),
+            changes: Arc::default(),
+            seen: AtomicU64::new(0),
+            reading: Mutex::new(()),
         }
     }
 }
@@ -255,24 +261,34 @@ impl Default for ClusterParameters {
 impl ClusterParameters {
     /// Has them read anew when the log changes them.
     pub fn watch(&self, machine: &Machine) {
-        let is_stale = self.is_stale.clone();
-        is_stale.store(true, Ordering::Release);
-        let listener = move |_: Option<Change<'_>>| is_stale.store(true, Ordering::Release);
+        let changes = self.changes.clone();
+        changes.fetch_add(1, Ordering::AcqRel);
+        let listener = move |_: Option<Change<'_>>| {
+            changes.fetch_add(1, Ordering::AcqRel);
+        };
         machine.watch_collection(Namespace::new("config", COLLECTION), Box::new(listener));
     }
 
     /// Cheap where nothing has changed.
     pub fn known(&self, replica: &Replica) -> Arc<Known> {
-        if self.is_stale.swap(false, Ordering::AcqRel) {
-            match stored(replica) {
-                Ok(set) => self.replace(&set),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot read the cluster's parameters");
-                    self.is_stale.store(true, Ordering::Release);
+        if self.is_stale() {
+            let _reading = self.reading.lock();
+            let changes = self.changes.load(Ordering::Acquire);
+            if self.is_stale() {
+                match stored(replica) {
+                    Ok(set) => {
+                        self.replace(&set);
+                        self.seen.store(changes, Ordering::Release);
+                    }
+                    Err(error) => tracing::warn!(%error, "cannot read the cluster's parameters"),
                 }
             }
         }
         self.known.read().clone()
+    }
+
+    fn is_stale(&self) -> bool {
+        self.seen.load(Ordering::Acquire) != self.changes.load(Ordering::Acquire)
     }
 
     /// Takes what the config servers answer.
@@ -295,7 +311,7 @@ impl ClusterParameters {
 
     /// How long a read may take that names no time.
     pub fn read_time_max(&self, replica: &Replica) -> Option<Duration> {
-        if self.is_stale.load(Ordering::Acquire) {
+        if self.is_stale() {
             self.known(replica);
         }
         let limit = self.read_time_max.load(Ordering::Relaxed);
