@@ -46,6 +46,7 @@ mod places;
 mod plan_cache;
 mod power;
 mod profiler;
+mod read_ahead;
 mod reads;
 mod replayed;
 mod replica_set;

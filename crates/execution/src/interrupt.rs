@@ -67,6 +67,11 @@ impl Interrupt {
         }
     }
 
+    /// A handle on another operation of the same process.
+    pub fn anew(&self, deadline: Option<Instant>) -> Interrupt {
+        Interrupt::new(self.shutdown.clone(), deadline)
+    }
+
     pub fn raise(&self, cause: Cause) {
         // The first cause is the one that is told.
         let _ =

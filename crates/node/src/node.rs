@@ -112,7 +112,7 @@ pub struct Node {
     pub operations: Operations,
     /// Held by commands while they compute.
     pub tickets: Tickets,
-    pub cursors: CursorManager,
+    pub cursors: Arc<CursorManager>,
     /// Routed reads, and the states that are kept for those that rest.
     pub range_preservers: Arc<RangePreservers>,
     pub replication: Arc<ReplicationCoordinator>,
@@ -191,7 +191,7 @@ impl Node {
             top: Top::default(),
             operations: Operations::new(),
             tickets: Tickets::default(),
-            cursors: CursorManager::new(),
+            cursors: Arc::new(CursorManager::new()),
             range_preservers: Arc::default(),
             replica,
             replication,

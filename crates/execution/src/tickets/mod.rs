@@ -219,21 +219,33 @@ pub struct Assistant(Running);
 pub fn assistant() -> Option<Assistant> {
     RUNNING.with_borrow(|slot| {
         let running = slot.as_ref()?;
-        let ticket = running.shared.line.try_take()?;
+        Assistant::of(&running.shared, &running.interrupt)
+    })
+}
+
+impl Tickets {
+    /// Another thread may compute for a client that has not asked for it yet: a ticket is free, and
+    /// nobody waits for it.
+    pub fn assistant(&self, interrupt: &Interrupt) -> Option<Assistant> {
+        Assistant::of(&self.shared, interrupt)
+    }
+}
+
+impl Assistant {
+    fn of(shared: &Arc<Shared>, interrupt: &Interrupt) -> Option<Assistant> {
+        let ticket = shared.line.try_take()?;
         let now = Instant::now();
         Some(Assistant(Running {
-            shared: running.shared.clone(),
+            shared: shared.clone(),
             ticket: Some(ticket),
-            interrupt: running.interrupt.clone(),
+            interrupt: interrupt.clone(),
             began: now,
             turn_ends: now + LARGE_TURN,
             // The other one may wait for it, with a ticket: it leaves instead of standing in line.
             urgent: true,
         }))
-    })
-}
+    }
 
-impl Assistant {
     pub fn run<T>(self, work: impl FnOnce() -> T) -> T {
         let _entered = Entered::enter(self.0);
         work()

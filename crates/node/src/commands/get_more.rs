@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use banyan_access::check::Access;
+use banyan_execution::Cause;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawBsonRef;
 use tokio::sync::watch;
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
-use crate::cursors::batch::Batch;
-use crate::cursors::first;
-use crate::cursors::{Cursor, Tail};
+use crate::cursors::batch::{Batch, Filled};
+use crate::cursors::{Cursor, Tail, Taken, first, not_found, read_ahead};
 use crate::errors;
 use crate::params::{self, Field};
 use crate::profiling;
@@ -38,6 +38,13 @@ struct Parameters {
     id: i64,
     namespace: String,
     batch_size: Option<u64>,
+}
+
+impl Parameters {
+    /// How many documents are asked for at most.
+    fn documents(&self) -> u64 {
+        self.batch_size.unwrap_or(u64::MAX)
+    }
 }
 
 fn parse(ctx: &CommandContext<'_>) -> Result<Parameters, CommandError> {
@@ -84,9 +91,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = parse(ctx)?;
         let node = ctx.node;
-        let mut cursor =
-            node.cursors
-                .take(parameters.id, &parameters.namespace, ctx.interrupt())?;
+        let mut cursor = check_out(ctx, &parameters).await?;
         if let Err(error) = check_session(ctx, &parameters, &cursor) {
             node.cursors.put_back(parameters.id, cursor)?;
             return Err(error);
@@ -115,12 +120,39 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         ctx.work.returned.add(batch.count());
         let mut id = 0;
         if !ended {
-            node.cursors.put_back(parameters.id, cursor)?;
+            let documents = parameters.documents();
+            read_ahead::put_back(ctx, parameters.id, cursor, batch.bytes(), documents)?;
             guard.given_back();
             id = parameters.id;
         }
         batch.finish(id, &parameters.namespace)
     })
+}
+
+/// Takes the cursor out, once its next batch is read if that is going on.
+async fn check_out(
+    ctx: &CommandContext<'_>,
+    parameters: &Parameters,
+) -> Result<Box<Cursor>, CommandError> {
+    let cursors = &ctx.node.cursors;
+    let taken = cursors.take(parameters.id, &parameters.namespace, ctx.interrupt())?;
+    let (back, reading) = match taken {
+        Taken::Here(cursor) => return Ok(cursor),
+        Taken::Lent { back, interrupt } => (back, interrupt),
+    };
+    let guard = cursors.guard(parameters.id);
+    match ctx.interrupt().within(back).await {
+        Ok(Ok(cursor)) => {
+            guard.given_back();
+            Ok(cursor)
+        }
+        // Whoever read has failed.
+        Ok(Err(_)) => Err(not_found(parameters.id)),
+        Err(error) => {
+            reading.raise(Cause::CursorKilled);
+            Err(errors::query(error))
+        }
+    }
 }
 
 /// A cursor belongs to the user and the session that it was opened by, and keeps to its API.
@@ -174,9 +206,19 @@ async fn continue_cursor(
     cursor
         .slot
         .set(Some(ctx.interrupt().with_deadline(deadline)));
-    let documents = parameters.batch_size.unwrap_or(u64::MAX);
-    let mut batch = Batch::next(4096);
+    let documents = parameters.documents();
+    let (mut batch, filled) = match cursor.take_ahead(documents) {
+        Some(ahead) => (ahead.batch, ahead.filled?),
+        None => {
+            let mut batch = Batch::next(4096);
+            batch.limit_bytes(cursor.batch_bytes(documents));
+            (batch, Filled::Stopped)
+        }
+    };
     batch.at_cluster_time = cursor.at_cluster_time;
+    if parameters.batch_size.is_none() {
+        cursor.grow_batches();
+    }
     // Before the first look, so that nothing comes unnoticed between the two.
     let waits = cursor.tail == Tail::Waits;
     let is_profile = parameters.namespace.ends_with(PROFILE_SUFFIX);
@@ -184,7 +226,11 @@ async fn continue_cursor(
         true => ctx.node.profiler.watch(),
         false => ctx.node.replica.machine.applied_watch(),
     });
-    let ended = fill(ctx, &mut batch, cursor, documents).await?;
+    let ended = match filled {
+        Filled::Stopped => fill(ctx, &mut batch, cursor, documents).await?,
+        Filled::Full => false,
+        Filled::Ended => true,
+    };
     if let Some(left) = &mut cursor.time_left {
         *left = left.saturating_sub(started.elapsed());
     }

@@ -1,5 +1,7 @@
 //! The reply of a cursor command, written once, straight into the bytes that go out.
 
+use std::collections::VecDeque;
+
 use banyan_wire::{CommandError, ErrorCode};
 use bson::spec::ElementType;
 use bson::{RawDocument, RawDocumentBuf, Timestamp};
@@ -25,12 +27,24 @@ pub struct Batch {
     cursor_at: usize,
     array_at: usize,
     count: u64,
+    bytes_max: usize,
     index: Digits,
     /// Told in the reply, for a read of a certain time.
     pub at_cluster_time: Option<Timestamp>,
     /// Told in the reply, by a cursor that follows the log: where a client can go on.
     resume_token: Option<RawDocumentBuf>,
     invalidated: bool,
+}
+
+/// Why no more rows were taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filled {
+    /// It holds as much as it may.
+    Full,
+    /// There are no more.
+    Ended,
+    /// It was not to go on.
+    Stopped,
 }
 
 impl Batch {
@@ -58,6 +72,7 @@ impl Batch {
             cursor_at,
             array_at,
             count: 0,
+            bytes_max: BATCH_BYTES_MAX,
             index: Digits::default(),
             at_cluster_time: None,
             resume_token: None,
@@ -65,20 +80,54 @@ impl Batch {
         }
     }
 
+    /// It holds no more bytes of documents than that, and at least one document.
+    pub fn limit_bytes(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max.min(BATCH_BYTES_MAX);
+    }
+
     pub fn count(&self) -> u64 {
         self.count
     }
 
+    /// Of the documents.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len() - self.array_at
+    }
+
+    /// Its documents by themselves again.
+    pub fn into_rows(self) -> VecDeque<Row> {
+        let elements = self.bytes.get(self.array_at + 4..).unwrap_or_default();
+        let mut rows = VecDeque::new();
+        let mut rest = elements;
+        // Each is a type, an index that ends with a zero byte, and a document with its length.
+        while let Some(at) = rest.iter().skip(1).position(|byte| *byte == 0) {
+            let document = &rest[at + 2..];
+            let length = document
+                .first_chunk()
+                .map(|bytes| u32::from_le_bytes(*bytes));
+            let Some((document, after)) =
+                length.and_then(|length| document.split_at_checked(length as usize))
+            else {
+                break;
+            };
+            let Ok(document) = RawDocumentBuf::from_bytes(document.to_vec()) else {
+                break;
+            };
+            rows.push_back(Row::Owned(document));
+            rest = after;
+        }
+        rows
+    }
+
     pub fn has_room_for(&self, document: &RawDocument) -> bool {
-        self.count == 0
-            || self.bytes.len() - self.array_at + document.as_bytes().len() <= BATCH_BYTES_MAX
+        self.count == 0 || self.bytes() + document.as_bytes().len() <= self.bytes_max
     }
 
     pub fn push(&mut self, document: &RawDocument) {
         let left = self.bytes.capacity() - self.bytes.len();
         if left < document.as_bytes().len() + ELEMENT_BYTES_MAX && self.bytes.len() >= GROWS_BELOW {
             // Room that is not used costs nothing: the system gives memory page by page.
-            let room = BATCH_BYTES_MAX.saturating_sub(self.bytes.len());
+            let room = self.bytes_max.saturating_sub(self.bytes.len());
             self.bytes
                 .reserve(room.max(document.as_bytes().len()) + GROWS_BELOW);
         }
@@ -91,19 +140,36 @@ impl Batch {
 
     /// Takes rows until the batch is full (`false`) or the rows have ended (`true`).
     pub fn fill(&mut self, cursor: &mut Cursor, documents: u64) -> Result<bool, CommandError> {
+        let filled = self.fill_while(cursor, documents, || true)?;
+        Ok(filled == Filled::Ended)
+    }
+
+    /// The same, for as long as it `goes_on`.
+    pub fn fill_while(
+        &mut self,
+        cursor: &mut Cursor,
+        documents: u64,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> Result<Filled, CommandError> {
         cursor.begin_batch();
         while self.count < documents {
+            if cursor.pending.is_empty() && !goes_on() {
+                return Ok(Filled::Stopped);
+            }
             let Some(row) = cursor.next_row(documents - self.count)? else {
-                return Ok(true);
+                return Ok(Filled::Ended);
             };
             if !self.has_room_for(&row) {
                 cursor.put_back(row);
-                return Ok(false);
+                return Ok(Filled::Full);
             }
             self.push(&row);
         }
         // A limit that is used up needs no further batch to say so.
-        Ok(cursor.remaining == Some(0))
+        match cursor.remaining {
+            Some(0) => Ok(Filled::Ended),
+            _ => Ok(Filled::Full),
+        }
     }
 
     /// Tells what a cursor that follows the log has to say about this batch; true if it ends here.
@@ -229,6 +295,16 @@ mod tests {
             "ok": 1.0,
         };
         assert_eq!(reply, expected);
+    }
+
+    #[test]
+    fn the_documents_of_a_batch_are_told_apart_again() {
+        let mut batch = Batch::next(0);
+        let documents = (0..120).map(|n| rawdoc! { "_id": n, "a": "b\u{0}" });
+        documents.clone().for_each(|document| batch.push(&document));
+        let rows = batch.into_rows();
+        assert!(rows.iter().map(|row| row.to_owned()).eq(documents));
+        assert!(Batch::next(0).into_rows().is_empty());
     }
 
     #[test]

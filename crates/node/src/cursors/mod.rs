@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod first;
+pub mod read_ahead;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -20,11 +21,18 @@ use banyan_execution::{InterruptSlot, Row, Rows};
 use banyan_wire::{CommandError, ErrorCode, SessionId};
 use bson::{RawDocumentBuf, Timestamp};
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 
 use crate::errors;
+use batch::BATCH_BYTES_MAX;
+use read_ahead::Ahead;
 
 /// So many rows are read at once at most.
 const ROWS_READ: usize = 64;
+
+/// The first batch that a client leaves the size of to the server holds so many bytes, and each further
+/// one twice as many: the client has something to do while the next one is read.
+const UNSIZED_BATCH_BYTES: usize = 256 << 10;
 
 /// Open cursors are spread over this many locks.
 const SHARDS: usize = 16;
@@ -82,6 +90,12 @@ pub struct Cursor {
     pub remaining: Option<u64>,
     /// Rows that were read and did not fit into the batch.
     pub pending: VecDeque<Row>,
+    /// The next batch, if it was read already.
+    pub ahead: Option<Ahead>,
+    /// What reading ahead ended with, for whoever has asked for all that it read before.
+    failed: Option<CommandError>,
+    /// How many bytes the next batch holds at most whose size the client leaves to the server.
+    unsized_bytes: usize,
     /// The last look found fewer rows than were wanted.
     came_short: bool,
     /// Since when it may hold a snapshot.
@@ -110,6 +124,9 @@ impl Cursor {
             slot,
             remaining: None,
             pending: VecDeque::new(),
+            ahead: None,
+            failed: None,
+            unsized_bytes: UNSIZED_BATCH_BYTES,
             came_short: false,
             awake_since: Instant::now(),
             tail: Tail::Ends,
@@ -134,6 +151,9 @@ impl Cursor {
             return Ok(None);
         }
         if self.pending.is_empty() {
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
             if self.came_short && !self.rows.may_have_more() {
                 return Ok(None);
             }
@@ -173,6 +193,36 @@ impl Cursor {
                 .is_some_and(|following| following.is_invalidated())
     }
 
+    /// How many bytes the next batch of so many documents holds at most.
+    pub fn batch_bytes(&self, documents: u64) -> usize {
+        match documents {
+            u64::MAX => self.unsized_bytes,
+            _ => BATCH_BYTES_MAX,
+        }
+    }
+
+    /// A batch begins whose size the client leaves to the server: the next one may be larger.
+    pub fn grow_batches(&mut self) {
+        self.unsized_bytes = (2 * self.unsized_bytes).min(BATCH_BYTES_MAX);
+    }
+
+    /// The batch that was read ahead, if it is what is asked for now. What was read for a batch of
+    /// another size comes next, row by row.
+    pub fn take_ahead(&mut self, documents: u64) -> Option<Ahead> {
+        let ahead = self.ahead.take()?;
+        if ahead.documents == documents {
+            return Some(ahead);
+        }
+        self.failed = ahead.filled.err();
+        let rows = ahead.batch.into_rows();
+        if let Some(remaining) = &mut self.remaining {
+            *remaining += rows.len() as u64;
+        }
+        let later = std::mem::replace(&mut self.pending, rows);
+        self.pending.extend(later);
+        None
+    }
+
     /// Gives back a row that did not fit.
     pub fn put_back(&mut self, row: Row) {
         if let Some(remaining) = &mut self.remaining {
@@ -197,7 +247,25 @@ impl Cursor {
     }
 }
 
+/// A cursor that was taken out: by whoever reads its next batch ahead, perhaps.
+pub enum Taken {
+    Here(Box<Cursor>),
+    Lent {
+        back: oneshot::Receiver<Box<Cursor>>,
+        /// Of the reading.
+        interrupt: Interrupt,
+    },
+}
+
 enum Slot {
+    /// Its next batch is being read ahead.
+    Lent {
+        namespace: String,
+        session: Option<SessionId>,
+        owner: Option<UserDigest>,
+        interrupt: Interrupt,
+        back: oneshot::Receiver<Box<Cursor>>,
+    },
     Idle {
         cursor: Box<Cursor>,
         since: Instant,
@@ -216,22 +284,37 @@ impl Slot {
     fn namespace(&self) -> &str {
         match self {
             Slot::Idle { cursor, .. } => &cursor.namespace,
-            Slot::InUse { namespace, .. } => namespace,
+            Slot::InUse { namespace, .. } | Slot::Lent { namespace, .. } => namespace,
         }
     }
 
     fn owner(&self) -> Option<UserDigest> {
         match self {
             Slot::Idle { cursor, .. } => cursor.owner,
-            Slot::InUse { owner, .. } => *owner,
+            Slot::InUse { owner, .. } | Slot::Lent { owner, .. } => *owner,
+        }
+    }
+
+    /// Whoever reads ahead stops.
+    fn end_reading(&self) {
+        if let Slot::Lent { interrupt, .. } = self {
+            interrupt.raise(Cause::CursorKilled);
         }
     }
 
     fn session(&self) -> Option<SessionId> {
         match self {
             Slot::Idle { cursor, .. } => cursor.session,
-            Slot::InUse { session, .. } => *session,
+            Slot::InUse { session, .. } | Slot::Lent { session, .. } => *session,
         }
+    }
+}
+
+/// Whether a cursor that was taken has been killed meanwhile.
+fn is_killed(slot: Option<&Slot>) -> bool {
+    match slot {
+        Some(Slot::InUse { interrupt, .. }) => interrupt.is_raised(),
+        _ => true,
     }
 }
 
@@ -242,6 +325,8 @@ pub struct CursorManager {
     timed_out: AtomicU64,
     opened: AtomicU64,
     idle_max_ms: AtomicI64,
+    /// Bytes reserved for batches that are read ahead.
+    read_ahead: Arc<AtomicUsize>,
 }
 
 impl Default for CursorManager {
@@ -260,6 +345,7 @@ impl CursorManager {
             idle_max_ms: AtomicI64::new(
                 i64::try_from(IDLE_DEFAULT.as_millis()).unwrap_or(i64::MAX),
             ),
+            read_ahead: Arc::default(),
         }
     }
 
@@ -307,7 +393,7 @@ impl CursorManager {
         id: i64,
         namespace: &str,
         interrupt: &Interrupt,
-    ) -> Result<Box<Cursor>, CommandError> {
+    ) -> Result<Taken, CommandError> {
         let mut shard = self.shard(id).lock();
         let Some(slot) = shard.get_mut(&id) else {
             return Err(not_found(id));
@@ -342,9 +428,79 @@ impl CursorManager {
                 if rests {
                     cursor.awake_since = Instant::now();
                 }
-                Ok(cursor)
+                Ok(Taken::Here(cursor))
             }
+            Slot::Lent {
+                back, interrupt, ..
+            } => Ok(Taken::Lent { back, interrupt }),
             Slot::InUse { .. } => Err(not_found(id)),
+        }
+    }
+
+    /// As [`CursorManager::put_back`], for a cursor that goes on being read. It comes back by
+    /// [`CursorManager::take_back`].
+    fn lend(
+        &self,
+        id: i64,
+        cursor: &Cursor,
+        interrupt: &Interrupt,
+        back: oneshot::Receiver<Box<Cursor>>,
+    ) -> Result<(), CommandError> {
+        let mut shard = self.shard(id).lock();
+        if is_killed(shard.get(&id)) {
+            if shard.remove(&id).is_some() {
+                self.open.fetch_sub(1, Ordering::Relaxed);
+            }
+            return Err(not_found(id));
+        }
+        let lent = Slot::Lent {
+            namespace: cursor.namespace.clone(),
+            session: cursor.session,
+            owner: cursor.owner,
+            interrupt: interrupt.clone(),
+            back,
+        };
+        shard.insert(id, lent);
+        Ok(())
+    }
+
+    /// A cursor is idle again, or goes to the `getMore` that waits for it. If it was killed meanwhile
+    /// it is gone.
+    fn take_back(&self, id: i64, mut cursor: Box<Cursor>, waiting: oneshot::Sender<Box<Cursor>>) {
+        cursor.detach();
+        let rests = cursor.awake_since.elapsed() >= REST_AFTER;
+        if rests {
+            cursor.rest();
+        }
+        let mut shard = self.shard(id).lock();
+        match shard.get_mut(&id) {
+            Some(slot @ Slot::Lent { .. }) => {
+                *slot = Slot::Idle {
+                    cursor,
+                    since: Instant::now(),
+                    rests,
+                };
+            }
+            Some(Slot::InUse { .. }) => {
+                drop(shard);
+                if rests {
+                    cursor.awake_since = Instant::now();
+                }
+                // If nobody waits any more, the command that did has closed it.
+                let _ = waiting.send(cursor);
+            }
+            Some(Slot::Idle { .. }) | None => {
+                drop(shard);
+            }
+        }
+    }
+
+    /// Closes a cursor that does not come back.
+    fn forget_lent(&self, id: i64) {
+        let mut shard = self.shard(id).lock();
+        if matches!(shard.get(&id), Some(Slot::Lent { .. })) {
+            shard.remove(&id);
+            self.open.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -356,11 +512,7 @@ impl CursorManager {
             cursor.rest();
         }
         let mut shard = self.shard(id).lock();
-        let killed = match shard.get(&id) {
-            Some(Slot::InUse { interrupt, .. }) => interrupt.is_raised(),
-            _ => true,
-        };
-        if killed {
+        if is_killed(shard.get(&id)) {
             if shard.remove(&id).is_some() {
                 self.open.fetch_sub(1, Ordering::Relaxed);
             }
@@ -420,7 +572,8 @@ impl CursorManager {
         match slot {
             // Whoever holds it sees the cause, and removes it when giving it back.
             Slot::InUse { interrupt, .. } => interrupt.raise(Cause::CursorKilled),
-            Slot::Idle { .. } => {
+            Slot::Idle { .. } | Slot::Lent { .. } => {
+                slot.end_reading();
                 let removed = shard.remove(&id);
                 drop(shard);
                 self.open.fetch_sub(1, Ordering::Relaxed);
@@ -444,6 +597,7 @@ impl CursorManager {
                     interrupt.raise(Cause::CursorKilled);
                     return true;
                 }
+                slot.end_reading();
                 self.open.fetch_sub(1, Ordering::Relaxed);
                 false
             });
@@ -481,7 +635,7 @@ impl CursorManager {
             Slot::Idle { cursor, since, .. } => {
                 !cursor.no_timeout && now.duration_since(*since) > idle_max
             }
-            Slot::InUse { .. } => false,
+            Slot::InUse { .. } | Slot::Lent { .. } => false,
         });
         self.timed_out.fetch_add(reaped as u64, Ordering::Relaxed);
         reaped
@@ -507,7 +661,7 @@ impl CursorManager {
     fn holding_snapshots(&self) -> usize {
         let holds = |slot: &Slot| match slot {
             Slot::Idle { cursor, .. } => cursor.holds_snapshot(),
-            Slot::InUse { .. } => false,
+            Slot::InUse { .. } | Slot::Lent { .. } => false,
         };
         let shards = self.shards.iter();
         shards
@@ -596,7 +750,9 @@ mod tests {
         let id = manager.open(cursor).unwrap();
         let interrupt = Interrupt::new(Arc::default(), None);
         let read = |held_for: Option<Duration>| {
-            let mut cursor = manager.take(id, "a.b", &interrupt).unwrap();
+            let Taken::Here(mut cursor) = manager.take(id, "a.b", &interrupt).unwrap() else {
+                panic!("nobody reads ahead");
+            };
             holds.store(true, Ordering::Relaxed);
             if let Some(held_for) = held_for {
                 cursor.awake_since = Instant::now().checked_sub(held_for).unwrap();

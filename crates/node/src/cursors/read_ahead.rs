@@ -1,0 +1,149 @@
+//! Reading ahead: while a client looks at one batch, the next one is read.
+//!
+//! A cursor whose client has asked for a second batch, and a large one, most often is read to its
+//! end. Its next batch is read on another thread as soon as this one goes out, where a ticket is free
+//! and nobody waits for one. No more than one batch is read ahead, for no longer than [`TIME_MAX`], and
+//! the process keeps no more than [`BYTES_MAX`] of such batches: where that ends early, the `getMore`
+//! goes on from there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use banyan_execution::tickets;
+use banyan_wire::CommandError;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::batch::{Batch, Filled};
+use super::{Cursor, CursorManager, Tail};
+use crate::context::CommandContext;
+
+/// Smaller batches are read as soon as another thread has begun to.
+const WORTHWHILE_BYTES: usize = 64 << 10;
+/// What a filter passes over for longer is read for a client that waits for it.
+const TIME_MAX: Duration = Duration::from_millis(100);
+/// Of batches that nobody has asked for yet, in the whole process.
+const BYTES_MAX: usize = 128 << 20;
+
+/// A batch that was read ahead.
+pub struct Ahead {
+    pub batch: Batch,
+    /// How many documents it was to hold at most.
+    pub documents: u64,
+    /// `Filled::Stopped`: there is room in it still.
+    pub filled: Result<Filled, CommandError>,
+    _reserved: Reserved,
+}
+
+/// Some of the bytes that the process has for batches nobody has asked for yet.
+struct Reserved {
+    used: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Reserved {
+    fn take(used: &Arc<AtomicUsize>, bytes: usize) -> Option<Reserved> {
+        let reserve = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= BYTES_MAX);
+        used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve)
+            .ok()?;
+        Some(Reserved {
+            used: used.clone(),
+            bytes,
+        })
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Gives a cursor back after a batch of `sent` bytes, and has its next batch of so many documents read
+/// if that is worth it.
+pub fn put_back(
+    ctx: &CommandContext<'_>,
+    id: i64,
+    cursor: Box<Cursor>,
+    sent: usize,
+    documents: u64,
+) -> Result<(), CommandError> {
+    let manager = &ctx.node.cursors;
+    let is_worthwhile =
+        sent >= WORTHWHILE_BYTES && cursor.tail == Tail::Ends && cursor.stats.is_some();
+    let (true, Ok(runtime)) = (is_worthwhile, Handle::try_current()) else {
+        return manager.put_back(id, cursor);
+    };
+    let bytes_max = cursor.batch_bytes(documents);
+    let Some(reserved) = Reserved::take(&manager.read_ahead, bytes_max) else {
+        return manager.put_back(id, cursor);
+    };
+    let interrupt = ctx.interrupt().anew(deadline(&cursor));
+    let Some(assistant) = ctx.node.tickets.assistant(&interrupt) else {
+        return manager.put_back(id, cursor);
+    };
+    let (sender, receiver) = oneshot::channel();
+    manager.lend(id, &cursor, &interrupt, receiver)?;
+    cursor.slot.set(Some(interrupt));
+    let borrowed = Borrowed {
+        manager: manager.clone(),
+        id,
+        cursor: Some(cursor),
+        sender: Some(sender),
+    };
+    runtime.spawn_blocking(move || {
+        let mut borrowed = borrowed;
+        if let Some(cursor) = &mut borrowed.cursor {
+            assistant.run(|| read(cursor, documents, bytes_max, reserved));
+        }
+        borrowed.give_back();
+    });
+    Ok(())
+}
+
+fn deadline(cursor: &Cursor) -> Option<Instant> {
+    cursor.time_left.map(|left| Instant::now() + left)
+}
+
+fn read(cursor: &mut Cursor, documents: u64, bytes_max: usize, reserved: Reserved) {
+    let began = Instant::now();
+    let mut batch = Batch::next(4096);
+    batch.limit_bytes(bytes_max);
+    let goes_on = || !tickets::is_waited_for() && began.elapsed() < TIME_MAX;
+    let filled = batch.fill_while(cursor, documents, goes_on);
+    cursor.slot.set(None);
+    if let Some(left) = &mut cursor.time_left {
+        *left = left.saturating_sub(began.elapsed());
+    }
+    cursor.ahead = Some(Ahead {
+        batch,
+        documents,
+        filled,
+        _reserved: reserved,
+    });
+}
+
+/// A cursor while its next batch is read; it is closed if the thread that reads fails.
+struct Borrowed {
+    manager: Arc<CursorManager>,
+    id: i64,
+    cursor: Option<Box<Cursor>>,
+    sender: Option<oneshot::Sender<Box<Cursor>>>,
+}
+
+impl Borrowed {
+    fn give_back(mut self) {
+        if let (Some(cursor), Some(sender)) = (self.cursor.take(), self.sender.take()) {
+            self.manager.take_back(self.id, cursor, sender);
+        }
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if self.sender.is_some() {
+            self.manager.forget_lent(self.id);
+        }
+    }
+}
