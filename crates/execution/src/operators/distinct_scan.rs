@@ -31,6 +31,8 @@ pub struct DistinctScan {
     reverse: bool,
     range: usize,
     scan: Option<banyan_storage::IndexScan>,
+    /// The scan is to go on behind the value that was handed on last.
+    leaps: bool,
     reading: Reading,
     /// So many steps are taken next before it seeks.
     steps_max: usize,
@@ -135,6 +137,7 @@ impl DistinctScan {
             reverse,
             range: 0,
             scan: None,
+            leaps: false,
             reading,
             steps_max: STEPS_MAX,
             keys_examined: 0,
@@ -146,16 +149,17 @@ impl DistinctScan {
         let mut steps = 0;
         loop {
             if steps >= self.steps_max {
-                self.scan = None;
+                self.leaps = true;
                 self.steps_max = match self.steps_max {
                     STEPS_MAX => 1,
                     steps => steps * 2,
                 };
                 steps = 0;
             }
-            if self.scan.is_none() && !self.seek(run) {
+            if (self.leaps || self.scan.is_none()) && !self.seek(run) {
                 return Ok(None);
             }
+            self.leaps = false;
             let next = match &mut self.scan {
                 Some(scan) => scan.advance().map_err(error::storage)?,
                 None => None,
@@ -208,6 +212,11 @@ impl DistinctScan {
                         }
                     }
                     true => range.upper = Bound::Excluded(passed.clone()),
+                }
+                if let Some(scan) = &mut self.scan
+                    && run.snapshot.scan_on(scan, index, &range)
+                {
+                    return true;
                 }
                 run.snapshot.scan_index(index, range, reverse)
             }
