@@ -219,20 +219,21 @@ pub struct Assistant(Running);
 pub fn assistant() -> Option<Assistant> {
     RUNNING.with_borrow(|slot| {
         let running = slot.as_ref()?;
-        Assistant::of(&running.shared, &running.interrupt)
+        // The other one may wait for it, with a ticket: it leaves instead of standing in line.
+        Assistant::of(&running.shared, &running.interrupt, true)
     })
 }
 
 impl Tickets {
-    /// Another thread may compute for a client that has not asked for it yet: a ticket is free, and
-    /// nobody waits for it.
+    /// Another thread may compute for a client that has not asked for it yet: a ticket is free. It
+    /// stands in line as others do once its turn is over.
     pub fn assistant(&self, interrupt: &Interrupt) -> Option<Assistant> {
-        Assistant::of(&self.shared, interrupt)
+        Assistant::of(&self.shared, interrupt, false)
     }
 }
 
 impl Assistant {
-    fn of(shared: &Arc<Shared>, interrupt: &Interrupt) -> Option<Assistant> {
+    fn of(shared: &Arc<Shared>, interrupt: &Interrupt, urgent: bool) -> Option<Assistant> {
         let ticket = shared.line.try_take()?;
         let now = Instant::now();
         Some(Assistant(Running {
@@ -241,8 +242,7 @@ impl Assistant {
             interrupt: interrupt.clone(),
             began: now,
             turn_ends: now + LARGE_TURN,
-            // The other one may wait for it, with a ticket: it leaves instead of standing in line.
-            urgent: true,
+            urgent,
         }))
     }
 

@@ -231,9 +231,7 @@ async fn continue_cursor(
         Filled::Full => false,
         Filled::Ended => true,
     };
-    if let Some(left) = &mut cursor.time_left {
-        *left = left.saturating_sub(started.elapsed());
-    }
+    cursor.note_time(started.elapsed());
     if cursor.tail == Tail::Ends {
         return Ok((batch, ended));
     }

@@ -105,6 +105,8 @@ pub struct Cursor {
     pub no_timeout: bool,
     /// The time limit given with the first command, which later batches without one keep to.
     pub time_left: Option<Duration>,
+    /// How long it took to find the rows of the last batch.
+    batch_took: Duration,
     /// What finding the rows has cost so far, and how much of that has been counted.
     pub stats: Option<Arc<PlanSummaryStats>>,
     /// Every reply tells it, for a read of a certain time.
@@ -133,9 +135,18 @@ impl Cursor {
             following: None,
             no_timeout: false,
             time_left: None,
+            batch_took: Duration::ZERO,
             stats: None,
             at_cluster_time: None,
             origin: None,
+        }
+    }
+
+    /// Rows of a batch were looked for, for so long.
+    pub fn note_time(&mut self, took: Duration) {
+        self.batch_took += took;
+        if let Some(left) = &mut self.time_left {
+            *left = left.saturating_sub(took);
         }
     }
 

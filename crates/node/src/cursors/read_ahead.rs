@@ -2,9 +2,9 @@
 //!
 //! A cursor whose client has asked for a second batch, and a large one, most often is read to its
 //! end. Its next batch is read on another thread as soon as this one goes out, where a ticket is free
-//! and nobody waits for one. No more than one batch is read ahead, for no longer than [`TIME_MAX`], and
-//! the process keeps no more than [`BYTES_MAX`] of such batches: where that ends early, the `getMore`
-//! goes on from there.
+//! and this one was found quickly. No more than one batch is read ahead, and the process keeps no more
+//! than [`BYTES_MAX`] of such batches. Reading ends early when somebody waits for a ticket or
+//! [`TIME_MAX`] is over: the `getMore` goes on from there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use crate::context::CommandContext;
 
 /// Smaller batches are read as soon as another thread has begun to.
 const WORTHWHILE_BYTES: usize = 64 << 10;
-/// What a filter passes over for longer is read for a client that waits for it.
+/// What takes longer is read for a client that waits for it.
 const TIME_MAX: Duration = Duration::from_millis(100);
 /// Of batches that nobody has asked for yet, in the whole process.
 const BYTES_MAX: usize = 128 << 20;
@@ -65,13 +65,16 @@ impl Drop for Reserved {
 pub fn put_back(
     ctx: &CommandContext<'_>,
     id: i64,
-    cursor: Box<Cursor>,
+    mut cursor: Box<Cursor>,
     sent: usize,
     documents: u64,
 ) -> Result<(), CommandError> {
     let manager = &ctx.node.cursors;
-    let is_worthwhile =
-        sent >= WORTHWHILE_BYTES && cursor.tail == Tail::Ends && cursor.stats.is_some();
+    let took = std::mem::take(&mut cursor.batch_took);
+    let is_worthwhile = sent >= WORTHWHILE_BYTES
+        && took < TIME_MAX
+        && cursor.tail == Tail::Ends
+        && cursor.stats.is_some();
     let (true, Ok(runtime)) = (is_worthwhile, Handle::try_current()) else {
         return manager.put_back(id, cursor);
     };
@@ -113,9 +116,7 @@ fn read(cursor: &mut Cursor, documents: u64, bytes_max: usize, reserved: Reserve
     let goes_on = || !tickets::is_waited_for() && began.elapsed() < TIME_MAX;
     let filled = batch.fill_while(cursor, documents, goes_on);
     cursor.slot.set(None);
-    if let Some(left) = &mut cursor.time_left {
-        *left = left.saturating_sub(began.elapsed());
-    }
+    cursor.note_time(began.elapsed());
     cursor.ahead = Some(Ahead {
         batch,
         documents,
