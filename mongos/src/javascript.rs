@@ -3,8 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use banyan_document::DocumentWriter;
-use banyan_query::{ErrorKind, JavaScript, QueryError};
+use banyan_query::{JavaScript, QueryError};
 use banyan_wire::{CommandError, ErrorCode, Outgoing, ReadMode, RequestOptions};
 use bson::oid::ObjectId;
 use bson::{RawBson, RawDocument, cstr, rawdoc};
@@ -75,30 +74,6 @@ impl RemoteEngine {
 }
 
 impl JavaScript for RemoteEngine {
-    fn is_true(
-        &self,
-        code: &str,
-        scope: Option<&RawDocument>,
-        document: &RawDocument,
-    ) -> Result<bool, QueryError> {
-        let mut request = DocumentWriter::with_capacity(document.as_bytes().len() + 256);
-        request.append_str("source", code);
-        request.append_bool("expression", true);
-        if let Some(scope) = scope {
-            request.append_doc("scope", scope);
-        }
-        request.append_doc("this", document);
-        request.begin_array("arguments");
-        request.end();
-        match self.run(&request.finish())? {
-            RawBson::Boolean(is_true) => Ok(is_true),
-            _ => Err(QueryError::new(
-                ErrorKind::JsInterpreterFailure,
-                "a shard did not say whether a script is true",
-            )),
-        }
-    }
-
     fn run(&self, request: &RawDocument) -> Result<RawBson, QueryError> {
         let called = self.ending.while_awaited(self.call(request));
         block_in_place(|| self.runtime.block_on(called)).map_err(failed)
