@@ -132,8 +132,8 @@ struct SizeOver(usize);
 
 impl JavaScript for SizeOver {
     fn run(&self, request: &RawDocument) -> Result<bson::RawBson, QueryError> {
-        assert_eq!(request.get_str("source"), Ok("code"));
-        assert_eq!(request.get_bool("expression"), Ok(true));
+        assert_eq!(request.get_str("source").unwrap(), "code");
+        assert!(request.get_bool("expression").unwrap());
         let document = request.get_document("this").unwrap();
         Ok((document.as_bytes().len() > self.0).into())
     }

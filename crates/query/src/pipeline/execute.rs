@@ -32,6 +32,8 @@ struct Failure {
     error: QueryError,
     /// The first run behind the one that has failed.
     behind: usize,
+    /// There is nothing before it but results that can be taken.
+    is_next: bool,
 }
 
 impl Execution {
@@ -98,10 +100,15 @@ impl Execution {
             None => at + 1,
         };
         let mut others = self.runs.iter().skip(behind);
-        if !others.any(|placed| placed.run.looks_ahead()) {
+        let is_next = !others.any(|placed| placed.run.looks_ahead());
+        if is_next && self.output.is_empty() {
             return Err(error);
         }
-        self.failure = Some(Failure { error, behind });
+        self.failure = Some(Failure {
+            error,
+            behind,
+            is_next,
+        });
         self.paused = true;
         Ok(())
     }
@@ -191,18 +198,28 @@ impl Execution {
                 Err(error) => return self.fail(error, index),
             }
         }
-        if self.failure.is_none() {
+        let Some(failure) = self.failure.take() else {
             self.paused = false;
             return Ok(());
+        };
+        if failure.is_next {
+            self.paused = false;
+            return Err(failure.error);
         }
-        match self.release_from(behind)? {
-            Flow::Continue => {}
-            Flow::Full | Flow::Stop => return Ok(()),
+        self.release_before(failure)
+    }
+
+    /// Has the runs behind one that has failed hand on what came before that; the failure is what comes
+    /// next, unless they stop at something, or have had enough.
+    fn release_before(&mut self, failure: Failure) -> Result<(), QueryError> {
+        let behind = failure.behind;
+        self.failure = Some(failure);
+        self.paused = true;
+        let flow = self.release_from(behind)?;
+        if let Some(failure) = &mut self.failure {
+            failure.is_next = flow == Flow::Continue;
         }
-        self.paused = false;
-        self.failure
-            .take()
-            .map_or(Ok(()), |failure| Err(failure.error))
+        Ok(())
     }
 
     /// A run needs nothing more: neither what those before it hold nor what they have failed with.
@@ -247,7 +264,10 @@ impl Execution {
                 }
             }
         }
-        Ok(Flow::Continue)
+        match self.output.is_empty() {
+            true => Ok(Flow::Continue),
+            false => Ok(Flow::Full),
+        }
     }
 
     /// The stages of its pipeline with the counters of each, as `explain` shows them.

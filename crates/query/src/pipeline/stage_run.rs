@@ -151,6 +151,10 @@ impl Results {
         Some(document)
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.documents.is_empty()
+    }
+
     /// Goes on after a pause.
     pub fn go_on(&mut self) {
         self.pause = false;
