@@ -53,7 +53,14 @@ impl JavaScript for Engine {
     }
 
     fn run_each(&self, requests: &[&RawDocument]) -> Result<Answers, QueryError> {
-        let answer = self.call(&javascript::each(requests))?;
+        self.each(&javascript::each(requests))
+    }
+}
+
+impl Engine {
+    /// What a request of several scripts ([`javascript::each`]) comes to.
+    pub fn each(&self, request: &RawDocument) -> Result<Answers, QueryError> {
+        let answer = self.call(request)?;
         let values = answer.get_array("values").into_iter().flatten();
         let failure = answer.get_document("failure").ok();
         let failed = |failure: &RawDocument| {
@@ -67,9 +74,7 @@ impl JavaScript for Engine {
             failure: failure.map(failed),
         })
     }
-}
 
-impl Engine {
     fn call(&self, request: &RawDocument) -> Result<RawDocumentBuf, QueryError> {
         let interrupt = self.interrupt.clone();
         let interrupted = Arc::new(move || interrupt.check().is_err());
