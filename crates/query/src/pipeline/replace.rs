@@ -154,7 +154,7 @@ struct ReplaceRun {
 impl StageRun for ReplaceRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         self.arena.reset();
-        next.push(&*self.result(document)?)
+        next.push(&self.result(document)?)
     }
 }
 
