@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use banyan_document::writer::DocumentWriter;
 use banyan_execution::Interrupt;
-use banyan_query::{ErrorKind, JavaScript, QueryError};
+use banyan_query::javascript::{self, Answers, JavaScript};
+use banyan_query::{ErrorKind, QueryError};
 use banyan_script::hosts::Session;
 use banyan_script::{Hosts, JobError};
 use bson::{RawBson, RawDocument, RawDocumentBuf};
@@ -46,33 +46,35 @@ impl fmt::Debug for Engine {
 }
 
 impl JavaScript for Engine {
-    fn is_true(
-        &self,
-        code: &str,
-        scope: Option<&RawDocument>,
-        document: &RawDocument,
-    ) -> Result<bool, QueryError> {
-        let mut request = DocumentWriter::with_capacity(document.as_bytes().len() + 256);
-        request.append_str("source", code);
-        request.append_bool("expression", true);
-        if let Some(scope) = scope {
-            request.append_doc("scope", scope);
-        }
-        request.append_doc("this", document);
-        request.begin_array("arguments");
-        request.end();
-        let answer = self.call(&request.finish())?;
-        Ok(answer.get_bool("value").unwrap_or(false))
-    }
-
     fn run(&self, request: &RawDocument) -> Result<RawBson, QueryError> {
         let answer = self.call(request)?;
         let value = answer.get("value").ok().flatten();
         Ok(value.map_or(RawBson::Null, RawBson::from))
     }
+
+    fn run_each(&self, requests: &[&RawDocument]) -> Result<Answers, QueryError> {
+        self.each(&javascript::each(requests))
+    }
 }
 
 impl Engine {
+    /// What a request of several scripts ([`javascript::each`]) comes to.
+    pub fn each(&self, request: &RawDocument) -> Result<Answers, QueryError> {
+        let answer = self.call(request)?;
+        let values = answer.get_array("values").into_iter().flatten();
+        let failure = answer.get_document("failure").ok();
+        let failed = |failure: &RawDocument| {
+            self.query_error(JobError::Script {
+                code: failure.get_i32("code").unwrap_or_default(),
+                message: failure.get_str("message").unwrap_or_default().to_string(),
+            })
+        };
+        Ok(Answers {
+            values: values.map_while(Result::ok).map(RawBson::from).collect(),
+            failure: failure.map(failed),
+        })
+    }
+
     fn call(&self, request: &RawDocument) -> Result<RawDocumentBuf, QueryError> {
         let interrupt = self.interrupt.clone();
         let interrupted = Arc::new(move || interrupt.check().is_err());

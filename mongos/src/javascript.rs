@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use banyan_document::DocumentWriter;
-use banyan_query::{ErrorKind, JavaScript, QueryError};
+use banyan_query::javascript::{self, Answers, JavaScript};
+use banyan_query::{ErrorKind, QueryError};
 use banyan_wire::{CommandError, ErrorCode, Outgoing, ReadMode, RequestOptions};
 use bson::oid::ObjectId;
-use bson::{RawBson, RawDocument, cstr, rawdoc};
+use bson::{RawBson, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
@@ -49,7 +49,7 @@ impl RemoteEngine {
         })
     }
 
-    async fn call(&self, request: &RawDocument) -> Result<RawBson, CommandError> {
+    async fn call(&self, request: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
         let shard = match self.shard.get() {
             Some(shard) => shard.clone(),
             None => {
@@ -69,38 +69,34 @@ impl RemoteEngine {
         let outgoing = Outgoing::command("admin", &command);
         let answer = self.router.send(&shard, options, &outgoing).await?;
         let answer = answer.checked()?;
-        let value = answer.reply.get("value").ok().flatten();
-        Ok(value.map_or(RawBson::Null, RawBson::from))
+        Ok(answer.reply.to_owned())
+    }
+
+    fn ask(&self, request: &RawDocument) -> Result<RawDocumentBuf, QueryError> {
+        let called = self.ending.while_awaited(self.call(request));
+        block_in_place(|| self.runtime.block_on(called)).map_err(failed)
     }
 }
 
 impl JavaScript for RemoteEngine {
-    fn is_true(
-        &self,
-        code: &str,
-        scope: Option<&RawDocument>,
-        document: &RawDocument,
-    ) -> Result<bool, QueryError> {
-        let mut request = DocumentWriter::with_capacity(document.as_bytes().len() + 256);
-        request.append_str("source", code);
-        request.append_bool("expression", true);
-        if let Some(scope) = scope {
-            request.append_doc("scope", scope);
-        }
-        request.append_doc("this", document);
-        request.begin_array("arguments");
-        request.end();
-        match self.run(&request.finish())? {
-            RawBson::Boolean(is_true) => Ok(is_true),
-            _ => Err(QueryError::new(
-                ErrorKind::JsInterpreterFailure,
-                "a shard did not say whether a script is true",
-            )),
-        }
+    fn run(&self, request: &RawDocument) -> Result<RawBson, QueryError> {
+        let answer = self.ask(request)?;
+        let value = answer.get("value").ok().flatten();
+        Ok(value.map_or(RawBson::Null, RawBson::from))
     }
 
-    fn run(&self, request: &RawDocument) -> Result<RawBson, QueryError> {
-        let called = self.ending.while_awaited(self.call(request));
-        block_in_place(|| self.runtime.block_on(called)).map_err(failed)
+    fn run_each(&self, requests: &[&RawDocument]) -> Result<Answers, QueryError> {
+        let answer = self.ask(&javascript::each(requests))?;
+        let values = answer.get_array("values").into_iter().flatten();
+        let failure = answer.get_document("failure").ok();
+        let failed = |failure: &RawDocument| {
+            let code = failure.get_i32("code").unwrap_or_default();
+            let message = failure.get_str("message").unwrap_or_default();
+            QueryError::new(ErrorKind::Location(code.unsigned_abs()), message)
+        };
+        Ok(Answers {
+            values: values.map_while(Result::ok).map(RawBson::from).collect(),
+            failure: failure.map(failed),
+        })
     }
 }

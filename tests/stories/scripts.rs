@@ -172,6 +172,52 @@ async fn a_script_ends_with_its_command_and_its_host() -> Result<()> {
     check_groups(&test, 5, 50).await
 }
 
+/// The scripts of many documents go to the host together; what one of them does to itself, to its host
+/// or to its command comes behind the results of those before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_that_fails_for_one_document_does_so_behind_the_others() -> Result<()> {
+    let server = Launch::mongod().start().await;
+    let test = server.direct().await.database("test");
+    fill(&test, 1000, 5).await?;
+    let bodies = [
+        ("throw new Error('not this one')", 139),
+        (
+            "for (const kept = [];;) kept.push(new Array(100000).fill(v))",
+            146,
+        ),
+        ("while (true) {}", 50),
+    ];
+    for (body, expected) in bodies {
+        let body = format!("function(v) {{ if (v === 1500) {body}; return v; }}");
+        let set = doc! { "$set": { "x": function(&body, vec!["$v"]) } };
+        let mut command = aggregate(set);
+        command.insert("cursor", doc! { "batchSize": 100 });
+        if expected == 50 {
+            // The time counts while the command runs, and not between.
+            command.insert("maxTimeMS", 3000);
+        }
+        let mut reply = test.run_command(command).await?;
+        let mut found = reply.get_document("cursor")?.get_array("firstBatch")?.len();
+        let failure = loop {
+            let id = reply.get_document("cursor")?.get_i64("id")?;
+            let more = doc! { "getMore": id, "collection": "c", "batchSize": 100 };
+            match test.run_command(more).await {
+                Ok(next) => reply = next,
+                Err(error) => break error,
+            }
+            found += reply.get_document("cursor")?.get_array("nextBatch")?.len();
+        };
+        ensure!(
+            matches!(&*failure.kind, ErrorKind::Command(error) if error.code == expected),
+            "{failure}"
+        );
+        // One that never ends holds up those that were asked with it.
+        let least = if expected == 50 { 200 } else { 500 };
+        ensure!((least..=500).contains(&found), "{found} before {expected}");
+    }
+    check_groups(&test, 5, 1000).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_router_has_shards_merge_and_run_scripts() -> Result<()> {
     let cluster = Cluster::start(ClusterShape {

@@ -1,9 +1,14 @@
 //! What runs the JavaScript in a query, and what it is asked.
+//!
+//! A request goes to another process. Where several documents are at hand, their requests are sent
+//! together ([`ahead`]).
+
+pub mod ahead;
 
 use std::fmt;
 use std::sync::Arc;
 
-use banyan_document::DocumentWriter;
+use banyan_document::{DocumentWriter, elements};
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::error::{ErrorKind, QueryError};
@@ -11,30 +16,60 @@ use crate::error::{ErrorKind, QueryError};
 /// Runs the code of `$where`, `$function` and `$accumulator`. Whoever embeds this crate plugs an
 /// engine in.
 pub trait JavaScript: Send + Sync + fmt::Debug {
-    /// Whether `code`, an expression or a function, is true with the document as `this`.
-    fn is_true(
-        &self,
-        code: &str,
-        scope: Option<&RawDocument>,
-        document: &RawDocument,
-    ) -> Result<bool, QueryError>;
-
-    /// What the script comes to. The request is one of [`call`] or of a [`Fold`].
+    /// What the script comes to. The request is one of [`call`], of [`condition`] or of a [`Fold`].
     fn run(&self, request: &RawDocument) -> Result<RawBson, QueryError>;
+
+    /// What several scripts come to, one run after the other, up to one that fails: at least one of
+    /// them. The requests are of [`call`] or of [`condition`]. It fails itself where nothing is known of
+    /// any of them.
+    fn run_each(&self, requests: &[&RawDocument]) -> Result<Answers, QueryError> {
+        Ok(match requests.first().map(|first| self.run(first)) {
+            None => Answers::default(),
+            Some(Ok(value)) => Answers {
+                values: vec![value],
+                failure: None,
+            },
+            Some(Err(failure)) => Answers {
+                values: Vec::new(),
+                failure: Some(failure),
+            },
+        })
+    }
+}
+
+/// What the first of several scripts have come to.
+#[derive(Debug, Default)]
+pub struct Answers {
+    pub values: Vec<RawBson>,
+    /// What the one behind those has failed with, if it has. None was run behind it.
+    pub failure: Option<QueryError>,
 }
 
 /// The engine of a context, which may have none.
 pub(crate) type Engine = Option<Arc<dyn JavaScript>>;
 
-/// Runs a script where there is an engine.
-pub(crate) fn run(engine: &Engine, request: &RawDocument) -> Result<RawBson, QueryError> {
-    let Some(engine) = engine else {
-        return Err(QueryError::new(
+/// What a script comes to: the answer may be known from before, or be waited for
+/// ([`ahead`]).
+pub(crate) fn run(engine: &Engine, request: RawDocumentBuf) -> Result<RawBson, QueryError> {
+    defined(ahead::run(present(engine)?, request))
+}
+
+/// Runs a script at once.
+pub(crate) fn run_now(engine: &Engine, request: &RawDocument) -> Result<RawBson, QueryError> {
+    defined(present(engine)?.run(request))
+}
+
+fn present(engine: &Engine) -> Result<&Arc<dyn JavaScript>, QueryError> {
+    engine.as_ref().ok_or_else(|| {
+        QueryError::new(
             ErrorKind::Location(31_264),
             "Cannot run server-side javascript without the javascript engine enabled",
-        ));
-    };
-    Ok(match engine.run(request)? {
+        )
+    })
+}
+
+fn defined(value: Result<RawBson, QueryError>) -> Result<RawBson, QueryError> {
+    Ok(match value? {
         RawBson::Undefined => RawBson::Null,
         value => value,
     })
@@ -49,6 +84,50 @@ pub(crate) fn call(source: &str, arguments: &RawArray) -> RawDocumentBuf {
     request.append_bool("body", true);
     request.append_array("arguments", arguments);
     request.finish()
+}
+
+/// Whether code, an expression or a function, is true with the document as `this`:
+/// `{source, expression: true, scope?, this, arguments: []}`. The answer is a boolean.
+pub(crate) fn condition(
+    code: &str,
+    scope: Option<&RawDocument>,
+    document: &RawDocument,
+) -> RawDocumentBuf {
+    let bytes = code.len() + document.as_bytes().len() + 64;
+    let mut request = DocumentWriter::with_capacity(bytes);
+    request.append_str("source", code);
+    request.append_bool("expression", true);
+    if let Some(scope) = scope {
+        request.append_doc("scope", scope);
+    }
+    request.append_doc("this", document);
+    request.begin_array("arguments");
+    request.end();
+    request.finish()
+}
+
+/// Several requests as one: `{each: [...]}`. A source that is that of the request before is left out.
+pub fn each(requests: &[&RawDocument]) -> RawDocumentBuf {
+    let bytes: usize = requests
+        .iter()
+        .map(|request| request.as_bytes().len())
+        .sum();
+    let mut writer = DocumentWriter::with_capacity(bytes + 64);
+    let mut before = None;
+    writer.begin_array("each");
+    for request in requests {
+        let source = banyan_document::field(request, "source");
+        writer.push_document();
+        for element in elements(request) {
+            if element.name() != "source" || source != before {
+                writer.append_element(&element);
+            }
+        }
+        writer.end();
+        before = source;
+    }
+    writer.end();
+    writer.finish()
 }
 
 /// The functions of an `$accumulator`.

@@ -22,7 +22,7 @@ pub mod error;
 pub mod expression;
 pub mod filter;
 mod heap;
-mod javascript;
+pub mod javascript;
 pub mod let_variables;
 pub mod memory;
 mod merge_sort;

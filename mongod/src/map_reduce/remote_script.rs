@@ -11,14 +11,15 @@ use banyan_node::context::CommandContext;
 use banyan_query::JavaScript;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
-use bson::{RawBsonRef, RawDocumentBuf, cstr};
+use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
 
 use super::hosts::hosts;
 use crate::javascript::{Engine, Variables};
 
 /// `{_runScript: 1, engine: <ObjectId>, request: {…}}` runs what `banyan_query`'s `JavaScript` is
-/// asked to, with the variables that earlier requests of this engine have left; answers `value`.
+/// asked to, with the variables that earlier requests of this engine have left; answers `value`, or
+/// `values` and perhaps `failure` where several scripts are asked for.
 pub static SPEC: CommandSpec = CommandSpec::new("_runScript", Run::Future(run))
     .access(Access::Member)
     .help("internal: a script of what a router computes")
@@ -56,9 +57,18 @@ fn run_script(ctx: &CommandContext<'_>) -> CommandResult {
     let request = ctx.required("request")?.document()?;
     let variables = variables(id, || Arc::new(Variables::new(hosts(ctx.node))));
     let engine = Engine::with(variables, ctx.interrupt());
-    let value = engine.run(request).map_err(banyan_node::errors::query)?;
     let mut reply = RawDocumentBuf::new();
-    reply.append(cstr!("value"), value);
+    if request.get_array("each").is_ok() {
+        let answers = engine.each(request).map_err(banyan_node::errors::query)?;
+        reply.append(cstr!("values"), RawArrayBuf::from_iter(answers.values));
+        if let Some(failure) = answers.failure {
+            let failure = rawdoc! { "code": failure.kind.code(), "message": failure.message };
+            reply.append(cstr!("failure"), failure);
+        }
+    } else {
+        let value = engine.run(request).map_err(banyan_node::errors::query)?;
+        reply.append(cstr!("value"), value);
+    }
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)
 }

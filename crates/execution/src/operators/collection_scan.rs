@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
+use banyan_query::javascript::ahead;
 use banyan_storage::{Collection, CollectionId, Record, RecordId, RecordScan, Snapshot};
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
@@ -22,6 +23,8 @@ use crate::shares::{Share, Shares};
 /// in a few milliseconds.
 const DIVIDED_DOCUMENTS: u64 = 10_000;
 const DIVIDED_BYTES: u64 = 8 * 1024 * 1024;
+/// Records of so many bytes are read before their scripts are run.
+const SCRIPTED_BYTES_MAX: usize = 1024 * 1024;
 
 pub struct CollectionScan {
     collection: CollectionId,
@@ -30,6 +33,8 @@ pub struct CollectionScan {
     filter: Option<Arc<Filter>>,
     /// Whether the filter says no more than the bounds: it is shown then, and not run.
     exact: bool,
+    /// Whether the filter calls scripts.
+    calls_script: bool,
     /// Of a clustered index; `None`: all records.
     bounds: Option<Arc<IndexBounds>>,
     /// How many ranges are done with.
@@ -63,6 +68,7 @@ impl CollectionScan {
         CollectionScan {
             collection,
             reverse,
+            calls_script: filter.as_ref().is_some_and(|filter| filter.calls_script()),
             filter,
             exact: false,
             bounds: None,
@@ -196,28 +202,70 @@ impl CollectionScan {
         true
     }
 
+    /// The next record that is its to read.
+    #[inline]
+    fn examine(&mut self, run: &mut Run<'_>) -> Result<Option<(RecordId, Record)>, QueryError> {
+        let Some((id, record)) = self.step(run)? else {
+            if let Some(share) = &self.share {
+                share.close();
+            }
+            return Ok(None);
+        };
+        if !self.claims(&id) {
+            return Ok(None);
+        }
+        self.examined += 1;
+        run.examine_document(record.as_bytes().len())?;
+        Ok(Some((id, record)))
+    }
+
+    /// The scripts of several records are run together. Of all that are read there is room for every
+    /// one, so none is read that would not be read one by one.
+    fn scan_with_scripts(
+        &mut self,
+        filter: &Filter,
+        run: &mut Run<'_>,
+        most: usize,
+        out: &mut Vec<Member>,
+    ) -> Result<Progress, QueryError> {
+        let (mut progress, mut bytes) = (Progress::More, 0);
+        let mut read: Vec<(RecordId, Record)> = Vec::new();
+        while out.len() + read.len() < most && bytes < SCRIPTED_BYTES_MAX {
+            if !run.work() {
+                break;
+            }
+            let Some((id, record)) = self.examine(run)? else {
+                progress = Progress::End;
+                break;
+            };
+            bytes += record.as_bytes().len();
+            read.push((id, record));
+        }
+        let documents: Vec<&RawDocument> = read.iter().map(|(_, record)| &**record).collect();
+        let matches = ahead::for_all(&documents, |document| filter.try_matches(document))?;
+        let read = read.into_iter().zip(matches);
+        let matching = read.filter(|(_, matches)| *matches);
+        out.extend(matching.map(|((id, record), _)| Member::new(id, Some(Row::Record(record)))));
+        Ok(progress)
+    }
+
     fn scan(
         &mut self,
         run: &mut Run<'_>,
         most: usize,
         out: &mut Vec<Member>,
     ) -> Result<Progress, QueryError> {
+        if let Some(filter) = self.filter.clone().filter(|_| self.calls_script) {
+            return self.scan_with_scripts(&filter, run, most, out);
+        }
         while out.len() < most {
             if !run.work() {
                 break;
             }
-            let Some((id, record)) = self.step(run)? else {
-                if let Some(share) = &self.share {
-                    share.close();
-                }
+            let Some((id, record)) = self.examine(run)? else {
                 return Ok(Progress::End);
             };
-            if !self.claims(&id) {
-                return Ok(Progress::End);
-            }
-            self.examined += 1;
             let document: &RawDocument = &record;
-            run.examine_document(document.as_bytes().len())?;
             let matches = match &self.filter {
                 Some(filter) if !self.exact => filter.try_matches(document)?,
                 _ => true,

@@ -205,7 +205,9 @@ impl Operator for Fetch {
         let may_be_gone = self.may_be_gone;
         let (nearby, examined) = (&mut self.nearby, &mut self.examined);
         let mut bytes = 0;
+        let calls_script = filters.call_script();
         let fetch = |run: &mut Run<'_>, from: &mut Vec<Member>, out: &mut Vec<Member>| {
+            let before = out.len();
             for mut member in from.drain(..) {
                 let record = &member.record;
                 let row = match member.row.take() {
@@ -229,15 +231,18 @@ impl Operator for Fetch {
                     }
                 };
                 let matches = match filters.for_one(member.is_settled) {
-                    Some(filter) => filter.try_matches(&row)?,
-                    None => true,
+                    Some(filter) if !calls_script => filter.try_matches(&row)?,
+                    Some(_) | None => true,
                 };
                 if matches {
                     member.row = Some(row);
                     out.push(member);
                 }
             }
-            Ok(())
+            match calls_script {
+                true => filters.keep_matching(out, before),
+                false => Ok(()),
+            }
         };
         let done = pull(inputs, run, most, out, &mut self.pulled, fetch)?;
         if let Some(ahead) = &mut self.ahead {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
+use banyan_query::javascript::ahead;
 use banyan_query::metadata::without_metadata;
 use banyan_query::projection;
 use banyan_query::text::without_score;
@@ -50,7 +51,15 @@ impl Output {
         if self.has_no_key {
             return Ok(Row::Owned(RawDocumentBuf::new()));
         }
-        let document: &RawDocument = &row;
+        self.shape(&row, record).map(Row::Owned)
+    }
+
+    /// A document as it goes out that does not as it is.
+    fn shape(
+        &self,
+        document: &RawDocument,
+        record: &RecordId,
+    ) -> Result<RawDocumentBuf, QueryError> {
         let mut shaped = match &self.projection {
             None => document.to_owned(),
             Some(projection) => {
@@ -74,13 +83,19 @@ impl Output {
         if self.show_record_id {
             shaped.append(cstr!("$recordId"), record.to_bson());
         }
-        Ok(Row::Owned(shaped))
+        Ok(shaped)
+    }
+
+    /// Whether scripts have a part in it.
+    fn calls_script(&self) -> bool {
+        !self.has_no_key && self.projection.as_ref().is_some_and(|p| p.calls_script())
     }
 }
 
 pub struct Projection {
     output: Output,
     covered: Option<Covered>,
+    calls_script: bool,
 }
 
 /// How documents come that were read from the keys of an index.
@@ -96,6 +111,7 @@ impl Projection {
     /// Of whole documents.
     pub fn new(output: Output) -> Projection {
         Projection {
+            calls_script: output.calls_script(),
             output,
             covered: None,
         }
@@ -103,9 +119,28 @@ impl Projection {
 
     pub fn covered(output: Output, covered: Covered) -> Projection {
         Projection {
+            calls_script: output.calls_script(),
             output,
             covered: Some(covered),
         }
+    }
+}
+
+impl Projection {
+    /// The scripts of all of the members are run together.
+    fn apply_together(&self, members: &mut [Member]) -> Result<(), QueryError> {
+        let rows: Vec<Option<(&RawDocument, &RecordId)>> = members
+            .iter()
+            .map(|member| Some((member.row.as_deref()?, &member.record)))
+            .collect();
+        let shaped = ahead::for_all(&rows, |row| match row {
+            Some((document, record)) => self.output.shape(document, record).map(Some),
+            None => Ok(None),
+        })?;
+        for (member, shaped) in members.iter_mut().zip(shaped) {
+            member.row = shaped.map(Row::Owned);
+        }
+        Ok(())
     }
 }
 
@@ -132,6 +167,10 @@ impl Operator for Projection {
         if self.covered == Some(Covered::Exactly) && !self.output.show_record_id {
             return Ok((works, progress));
         }
+        if self.calls_script {
+            self.apply_together(new)?;
+            return Ok((works, progress));
+        }
         for member in new.iter_mut() {
             if let Some(row) = member.row.take() {
                 member.row = Some(self.output.apply(row, &member.record)?);
@@ -144,6 +183,7 @@ impl Operator for Projection {
         Some(Box::new(Projection {
             output: self.output.clone(),
             covered: self.covered,
+            calls_script: self.calls_script,
         }))
     }
 

@@ -124,7 +124,9 @@ fn fetch(
     let mut fetch = Fetch::with(collection.clone(), filters);
     let is_decided_by_filter = request.min.is_none() && request.max.is_none();
     let is_clustered = collection.clustered_index.is_some();
-    if request.wanted().is_none() && is_decided_by_filter && !is_clustered {
+    // Scripts run one after the other.
+    let calls_script = query.filter.calls_script();
+    if request.wanted().is_none() && is_decided_by_filter && !is_clustered && !calls_script {
         fetch = fetch.reading_ahead(query.filter.clone());
     }
     (Stage::over(input, fetch), skipped)

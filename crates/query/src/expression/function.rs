@@ -109,13 +109,17 @@ impl Special for Function {
         };
         env.budget.spend_bytes(arguments.as_bytes().len())?;
         let request = javascript::call(&self.source, arguments);
-        let value = javascript::run(&self.engine, &request)?;
+        let value = javascript::run(&self.engine, request)?;
         env.budget.spend_bytes(byte_len(value.as_raw_bson_ref()))?;
         env.arena.copy(Some(value.as_raw_bson_ref()))
     }
 
     fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
         visit(&self.arguments);
+    }
+
+    fn calls_script(&self) -> bool {
+        true
     }
 
     /// A script may remember what it was called with before.

@@ -181,6 +181,11 @@ impl Expression {
         }
     }
 
+    /// Whether it calls a script.
+    pub(crate) fn calls_script(&self) -> bool {
+        self.node.calls_script()
+    }
+
     /// Adds the dotted paths that the expression reads; false if it needs the whole document.
     pub fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
         self.node.dependencies(paths)

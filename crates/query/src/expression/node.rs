@@ -121,6 +121,11 @@ pub(crate) trait Special: Debug + Send + Sync {
         None
     }
 
+    /// Whether it calls a script itself.
+    fn calls_script(&self) -> bool {
+        false
+    }
+
     /// Whether equal operands always give equal results.
     fn deterministic(&self) -> bool {
         true
@@ -318,6 +323,13 @@ impl ExpressionNode {
         let mut reads = matches!(self, ExpressionNode::Root | ExpressionNode::Field(_));
         self.operands(&mut |node| reads |= node.reads_root());
         reads
+    }
+
+    /// Whether a script is called in it.
+    pub(crate) fn calls_script(&self) -> bool {
+        let mut calls = matches!(self, ExpressionNode::Special(special) if special.calls_script());
+        self.operands(&mut |node| calls |= node.calls_script());
+        calls
     }
 
     /// Adds the paths read from the root; false if the whole document is needed.

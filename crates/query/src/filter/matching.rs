@@ -13,7 +13,8 @@ use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 use super::tree::{MatchNode, Predicate, Where};
 use crate::budget::Budget;
 use crate::comparison::Comparison;
-use crate::error::QueryError;
+use crate::error::{ErrorKind, QueryError};
+use crate::javascript::{self, ahead};
 use crate::pattern::Pattern;
 
 /// 2^63
@@ -335,7 +336,13 @@ fn leaves_remainder(value: RawBsonRef<'_>, divisor: i64, remainder: i64) -> bool
 
 impl Where {
     fn is_true(&self, document: &RawDocument) -> Result<bool, QueryError> {
-        self.engine
-            .is_true(&self.code, self.scope.as_deref(), document)
+        let request = javascript::condition(&self.code, self.scope.as_deref(), document);
+        match ahead::run(&self.engine, request)? {
+            RawBson::Boolean(is_true) => Ok(is_true),
+            _ => Err(QueryError::new(
+                ErrorKind::JsInterpreterFailure,
+                "the engine did not say whether a script is true",
+            )),
+        }
     }
 }

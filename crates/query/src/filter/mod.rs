@@ -190,6 +190,11 @@ impl Filter {
         tree::computes(&self.root)
     }
 
+    /// Whether it calls a script.
+    pub fn calls_script(&self) -> bool {
+        tree::calls_script(&self.root)
+    }
+
     /// Whether it searches in a text index.
     pub fn searches(&self) -> bool {
         let mut found = Vec::new();

@@ -305,15 +305,6 @@ pub(super) fn check_searches(root: &MatchNode) -> Result<(), QueryError> {
 struct NoEngine;
 
 impl JavaScript for NoEngine {
-    fn is_true(
-        &self,
-        _: &str,
-        _: Option<&RawDocument>,
-        _: &RawDocument,
-    ) -> Result<bool, QueryError> {
-        Err(bad("no globalScriptEngine"))
-    }
-
     fn run(&self, _: &RawDocument) -> Result<RawBson, QueryError> {
         Err(bad("no globalScriptEngine"))
     }

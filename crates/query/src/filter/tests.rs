@@ -131,18 +131,11 @@ fn regex_operators() {
 struct SizeOver(usize);
 
 impl JavaScript for SizeOver {
-    fn is_true(
-        &self,
-        code: &str,
-        _: Option<&RawDocument>,
-        document: &RawDocument,
-    ) -> Result<bool, QueryError> {
-        assert_eq!(code, "code");
-        Ok(document.as_bytes().len() > self.0)
-    }
-
-    fn run(&self, _: &RawDocument) -> Result<bson::RawBson, QueryError> {
-        unreachable!("no function is called")
+    fn run(&self, request: &RawDocument) -> Result<bson::RawBson, QueryError> {
+        assert_eq!(request.get_str("source").unwrap(), "code");
+        assert!(request.get_bool("expression").unwrap());
+        let document = request.get_document("this").unwrap();
+        Ok((document.as_bytes().len() > self.0).into())
     }
 }
 

@@ -162,6 +162,22 @@ pub(super) fn computes(node: &MatchNode) -> bool {
     }
 }
 
+pub(super) fn calls_script(node: &MatchNode) -> bool {
+    match node {
+        MatchNode::And(children) | MatchNode::Or(children) | MatchNode::Nor(children) => {
+            children.iter().any(calls_script)
+        }
+        MatchNode::Not(child) => calls_script(child),
+        MatchNode::Expression { expression, .. } => expression.calls_script(),
+        MatchNode::Where(_) => true,
+        MatchNode::Path { .. }
+        | MatchNode::Schema { .. }
+        | MatchNode::Text(_)
+        | MatchNode::AlwaysTrue
+        | MatchNode::AlwaysFalse => false,
+    }
+}
+
 /// How often it asks for what is near.
 pub(super) fn count_near(node: &MatchNode) -> usize {
     match node {

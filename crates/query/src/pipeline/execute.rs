@@ -24,6 +24,16 @@ pub struct Execution {
     paused: bool,
     /// A run has said that it needs nothing more.
     stopped: bool,
+    /// A run has failed, and others have yet to hand on what came before that.
+    failure: Option<Failure>,
+}
+
+struct Failure {
+    error: QueryError,
+    /// The first run behind the one that has failed.
+    behind: usize,
+    /// There is nothing before it but results that can be taken.
+    is_next: bool,
 }
 
 impl Execution {
@@ -33,6 +43,7 @@ impl Execution {
         budget: &Budget,
         variables: &Variables,
         together: Option<&Arc<Together>>,
+        looks_ahead: bool,
     ) -> Result<Execution, QueryError> {
         let mut runs = Vec::with_capacity(members.len());
         for (index, member) in members.iter().enumerate() {
@@ -42,6 +53,7 @@ impl Execution {
                 budget,
                 variables,
                 together,
+                looks_ahead,
             };
             runs.push(Placed {
                 run: member.stage.clone().run(&start)?,
@@ -55,6 +67,7 @@ impl Execution {
             draining: 0,
             paused: false,
             stopped: false,
+            failure: None,
         })
     }
 
@@ -67,10 +80,37 @@ impl Execution {
         if self.stopped {
             return Ok(Flow::Stop);
         }
-        let flow = self.after(0).push(document)?;
+        let flow = match self.after(0).push(document) {
+            Ok(flow) => flow,
+            Err(error) => {
+                self.fail(error, 0)?;
+                return Ok(Flow::Full);
+            }
+        };
         self.paused = self.output.flow() == Flow::Full;
         self.stopped = flow == Flow::Stop;
         Ok(flow)
+    }
+
+    /// A run has failed, `at` if it was none behind that. The error comes back if it is the next thing
+    /// to be told.
+    fn fail(&mut self, error: QueryError, at: usize) -> Result<(), QueryError> {
+        let behind = match self.output.behind_failed.take() {
+            Some(behind) => self.runs.len().saturating_sub(behind),
+            None => at + 1,
+        };
+        let mut others = self.runs.iter().skip(behind);
+        let is_next = !others.any(|placed| placed.run.looks_ahead());
+        if is_next && self.output.is_empty() {
+            return Err(error);
+        }
+        self.failure = Some(Failure {
+            error,
+            behind,
+            is_next,
+        });
+        self.paused = true;
+        Ok(())
     }
 
     /// What is pushed next is another part of the input; see [`StageRun::begin`].
@@ -114,8 +154,13 @@ impl Execution {
         let Some((run, mut next)) = self.at(self.draining) else {
             return Ok(false);
         };
-        if run.drain(&mut next)? == Drained::Done {
-            self.draining += 1;
+        match run.drain(&mut next) {
+            Ok(Drained::Done) => self.draining += 1,
+            Ok(Drained::More) => {}
+            Err(error) => {
+                self.fail(error, self.draining)?;
+                return Ok(true);
+            }
         }
         self.paused = self.output.flow() == Flow::Full;
         Ok(true)
@@ -136,22 +181,93 @@ impl Execution {
 
     /// Has the runs hand on what they kept, the last one first, until the results are full again.
     fn resume(&mut self) -> Result<(), QueryError> {
-        for index in (0..self.runs.len()).rev() {
+        self.output.go_on();
+        let behind = self.failure.as_ref().map_or(0, |failure| failure.behind);
+        for index in (behind..self.runs.len()).rev() {
             let Some((run, mut next)) = self.at(index) else {
                 break;
             };
-            match run.resume(&mut next)? {
-                Flow::Continue => {}
-                Flow::Full => return Ok(()),
-                Flow::Stop => {
+            match run.resume(&mut next) {
+                Ok(Flow::Continue) => {}
+                Ok(Flow::Full) => return Ok(()),
+                Ok(Flow::Stop) => {
                     // What the runs before it hold is not needed.
-                    self.stopped = true;
-                    break;
+                    self.stop(index);
+                    return Ok(());
+                }
+                Err(error) => return self.fail(error, index),
+            }
+        }
+        let Some(failure) = self.failure.take() else {
+            self.paused = false;
+            return Ok(());
+        };
+        if failure.is_next {
+            self.paused = false;
+            return Err(failure.error);
+        }
+        self.release_before(failure)
+    }
+
+    /// Has the runs behind one that has failed hand on what came before that; the failure is what comes
+    /// next, unless they stop at something, or have had enough.
+    fn release_before(&mut self, failure: Failure) -> Result<(), QueryError> {
+        let behind = failure.behind;
+        self.failure = Some(failure);
+        self.paused = true;
+        let flow = self.release_from(behind)?;
+        if let Some(failure) = &mut self.failure {
+            failure.is_next = flow == Flow::Continue;
+        }
+        Ok(())
+    }
+
+    /// A run needs nothing more: neither what those before it hold nor what they have failed with.
+    fn stop(&mut self, run: usize) {
+        self.draining = self.draining.max(run);
+        self.stopped = true;
+        self.paused = false;
+        self.failure = None;
+    }
+
+    /// Has the runs hand on what they keep until more comes. Call it where nothing comes for now, until
+    /// it does not return [`Flow::Full`]; results are to be popped between the calls.
+    pub fn release(&mut self) -> Result<Flow, QueryError> {
+        while self.paused {
+            self.resume()?;
+        }
+        match self.stopped {
+            true => Ok(Flow::Stop),
+            false => self.release_from(0),
+        }
+    }
+
+    /// The same for the runs from one on.
+    fn release_from(&mut self, first: usize) -> Result<Flow, QueryError> {
+        for index in first..self.runs.len() {
+            let Some((run, mut next)) = self.at(index) else {
+                break;
+            };
+            match run.release(&mut next) {
+                Ok(Flow::Continue) => {}
+                Ok(Flow::Full) => {
+                    self.paused = true;
+                    return Ok(Flow::Full);
+                }
+                Ok(Flow::Stop) => {
+                    self.stop(index);
+                    return Ok(Flow::Stop);
+                }
+                Err(error) => {
+                    self.fail(error, index)?;
+                    return Ok(Flow::Full);
                 }
             }
         }
-        self.paused = false;
-        Ok(())
+        match self.output.is_empty() {
+            true => Ok(Flow::Continue),
+            false => Ok(Flow::Full),
+        }
     }
 
     /// The stages of its pipeline with the counters of each, as `explain` shows them.
@@ -205,13 +321,15 @@ impl Execution {
 }
 
 /// An execution over an iterator, itself an iterator of results.
-pub struct Run<I> {
+pub struct Run<I, E = QueryError> {
     execution: Execution,
     input: Option<I>,
+    /// What the input has failed with, while the execution may have results of what came before.
+    failure: Option<E>,
     failed: bool,
 }
 
-impl<I> Run<I> {
+impl<I, E> Run<I, E> {
     /// What it reads; `None` once that has ended.
     pub fn input_mut(&mut self) -> Option<&mut I> {
         self.input.as_mut()
@@ -230,16 +348,17 @@ impl<I> Run<I> {
             .try_for_each(|part| self.execution.absorb(part))
     }
 
-    pub(super) fn new(execution: Execution, input: I) -> Run<I> {
+    pub(super) fn new(execution: Execution, input: I) -> Run<I, E> {
         Run {
             execution,
             input: Some(input),
+            failure: None,
             failed: false,
         }
     }
 }
 
-impl<I, D, E> Run<I>
+impl<I, D, E> Run<I, E>
 where
     I: Iterator<Item = Result<D, E>>,
     D: AsRef<RawDocument>,
@@ -247,11 +366,18 @@ where
 {
     /// Takes one step; false when everything is done.
     fn advance(&mut self) -> Result<bool, E> {
+        if self.failure.is_some() {
+            return self.fail();
+        }
         let Some(input) = &mut self.input else {
             return Ok(self.execution.drain()?);
         };
         let flow = match input.next() {
-            Some(document) => self.execution.push(document?.as_ref())?,
+            Some(Ok(document)) => self.execution.push(document.as_ref())?,
+            Some(Err(error)) => {
+                self.failure = Some(error);
+                return self.fail();
+            }
             None => Flow::Stop,
         };
         if flow == Flow::Stop {
@@ -259,9 +385,23 @@ where
         }
         Ok(true)
     }
+
+    /// Has the execution come to an end with what it was given before the input failed, and then fails
+    /// as that has; true as long as there may be results.
+    fn fail(&mut self) -> Result<bool, E> {
+        match self.execution.release()? {
+            Flow::Full => Ok(true),
+            Flow::Stop => {
+                self.failure = None;
+                self.input = None;
+                Ok(true)
+            }
+            Flow::Continue => self.failure.take().map_or(Ok(true), Err),
+        }
+    }
 }
 
-impl<I, D, E> Iterator for Run<I>
+impl<I, D, E> Iterator for Run<I, E>
 where
     I: Iterator<Item = Result<D, E>>,
     D: AsRef<RawDocument>,

@@ -1,5 +1,7 @@
 //! $group, and $count and $sortByCount, which are short for it
 
+mod scripted;
+
 use std::any::Any;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -12,7 +14,9 @@ use indexmap::map::Entry as MapEntry;
 
 use banyan_document::{DocumentWriter, Number, elements, key};
 
+use self::scripted::Evaluated;
 use super::accumulator::{self, Accumulator, Kind, State};
+use super::ahead::Ahead;
 use super::group_key::Key;
 use super::sort;
 use super::stage::{Division, Reads, Stage};
@@ -304,13 +308,20 @@ impl Stage for Group {
         }
     }
 
+    fn calls_script(&self) -> bool {
+        let mut arguments = self.accumulators.iter().map(|a| &a.argument);
+        self.mode != Mode::Merge
+            && (self.id.expression.calls_script() || arguments.any(Expression::calls_script))
+    }
+
     fn gathers(&self) -> bool {
         let is_exact = |accumulator: &Accumulator| accumulator.kind.is_exact_in_parts();
         self.mode != Mode::Merge && self.accumulators.iter().all(is_exact)
     }
 
     fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
-        Ok(Box::new(GroupRun::new(self, start)))
+        let looks_ahead = start.looks_ahead && self.calls_script();
+        Ok(Ahead::of(GroupRun::new(self, start), looks_ahead))
     }
 }
 
@@ -382,6 +393,8 @@ impl Group {
 struct Given<'g> {
     accumulators: &'g [Accumulator],
     arguments: &'g [Expression],
+    /// What those have come to, where that is known.
+    known: Option<&'g Evaluated>,
 }
 
 pub(super) struct GroupRun {
@@ -445,11 +458,14 @@ impl GroupRun {
         let mut grown = 0;
         let accumulators = given.accumulators.iter().zip(given.arguments);
         let states = states.iter_mut().zip(sums);
-        for ((accumulator, argument), (state, sum)) in accumulators.zip(states) {
+        for (at, ((accumulator, argument), (state, sum))) in accumulators.zip(states).enumerate() {
             if !state.needs_input() {
                 continue;
             }
-            let value = argument.evaluate_at(root)?;
+            let value = match given.known {
+                Some(known) => known.argument(at)?,
+                None => argument.evaluate_at(root)?,
+            };
             if !state.grows() {
                 state.add(&accumulator.kind, value, document, budget)?;
                 continue;
@@ -578,57 +594,7 @@ impl StageRun for GroupRun {
     }
 
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
-        self.arena.reset();
-        let root = self.arena.root(document).expecting(self.reads);
-        let group = &*self.group;
-        let id = match group.mode {
-            Mode::Merge => banyan_document::field(document, "_id"),
-            Mode::Complete | Mode::Partial => group.id.shown(self.id.evaluate_at(root)?),
-        };
-        let id = id.unwrap_or(RawBsonRef::Null);
-        // It may be larger than the document.
-        next.budget.spend_bytes(byte_len(id))?;
-        self.key.clear();
-        key::encode_collated(id, self.id.collator(), &mut self.key);
-        let mut grown = 0;
-        let index = match self.groups.get_index_of(&self.key[..]) {
-            Some(index) => index,
-            None => {
-                let of = accumulator::Group::new(id, &self.variables);
-                let states = group.accumulators.iter().map(|a| a.start(of));
-                let states = states.collect::<Result<_, _>>()?;
-                let states_bytes = group.accumulators.len() * size_of::<State>();
-                grown = (2 * self.key.len() + GROUP_BYTES + states_bytes) as isize;
-                check_depth(id)?;
-                let entry = Entry {
-                    id: id.into(),
-                    states,
-                };
-                self.groups.insert_full(self.key.as_slice().into(), entry).0
-            }
-        };
-        grown += match (group.mode, self.groups.get_index_mut(index)) {
-            (Mode::Merge, Some((_, entry))) => {
-                group.merge(&mut entry.states, document, next.budget)?
-            }
-            (_, Some((_, entry))) => {
-                let given = Given {
-                    accumulators: &group.accumulators,
-                    arguments: &self.arguments,
-                };
-                let (states, sums) = (&mut entry.states, &mut self.grown);
-                Self::accumulate(&given, states, root, sums, next.budget)?
-            }
-            (_, None) => 0,
-        };
-        if grown != 0 {
-            let bytes = self.holding.bytes().saturating_add_signed(grown);
-            // A group alone would have to be put together again: its accumulators have limits.
-            let alone = self.groups.len() == 1 && next.budget.may_spill();
-            if !self.holding.fits(bytes) && !alone {
-                self.spill(next.budget)?;
-            }
-        }
+        self.add(document, None, next.budget)?;
         Ok(Flow::Continue)
     }
 
@@ -664,6 +630,69 @@ impl StageRun for GroupRun {
         append_count(out, "totalOutputDataSizeBytes", self.output_bytes);
         out.append_bool("usedDisk", self.spills > 0);
         append_count(out, "spills", self.spills);
+    }
+}
+
+impl GroupRun {
+    /// Takes a document; `known` is what its expressions have come to, where that has been worked out.
+    fn add(
+        &mut self,
+        document: &RawDocument,
+        known: Option<&Evaluated>,
+        budget: &Budget,
+    ) -> Result<(), QueryError> {
+        self.arena.reset();
+        let root = self.arena.root(document).expecting(self.reads);
+        let group = &*self.group;
+        let id = match (group.mode, known) {
+            (Mode::Merge, _) => banyan_document::field(document, "_id"),
+            (Mode::Complete | Mode::Partial, Some(known)) => known.id(),
+            (Mode::Complete | Mode::Partial, None) => group.id.shown(self.id.evaluate_at(root)?),
+        };
+        let id = id.unwrap_or(RawBsonRef::Null);
+        // It may be larger than the document.
+        budget.spend_bytes(byte_len(id))?;
+        self.key.clear();
+        key::encode_collated(id, self.id.collator(), &mut self.key);
+        let mut grown = 0;
+        let index = match self.groups.get_index_of(&self.key[..]) {
+            Some(index) => index,
+            None => {
+                let of = accumulator::Group::new(id, &self.variables);
+                let states = group.accumulators.iter().map(|a| a.start(of));
+                let states = states.collect::<Result<_, _>>()?;
+                let states_bytes = group.accumulators.len() * size_of::<State>();
+                grown = (2 * self.key.len() + GROUP_BYTES + states_bytes) as isize;
+                check_depth(id)?;
+                let entry = Entry {
+                    id: id.into(),
+                    states,
+                };
+                self.groups.insert_full(self.key.as_slice().into(), entry).0
+            }
+        };
+        grown += match (group.mode, self.groups.get_index_mut(index)) {
+            (Mode::Merge, Some((_, entry))) => group.merge(&mut entry.states, document, budget)?,
+            (_, Some((_, entry))) => {
+                let given = Given {
+                    accumulators: &group.accumulators,
+                    arguments: &self.arguments,
+                    known,
+                };
+                let (states, sums) = (&mut entry.states, &mut self.grown);
+                Self::accumulate(&given, states, root, sums, budget)?
+            }
+            (_, None) => 0,
+        };
+        if grown != 0 {
+            let bytes = self.holding.bytes().saturating_add_signed(grown);
+            // A group alone would have to be put together again: its accumulators have limits.
+            let alone = self.groups.len() == 1 && budget.may_spill();
+            if !self.holding.fits(bytes) && !alone {
+                self.spill(budget)?;
+            }
+        }
+        Ok(())
     }
 }
 

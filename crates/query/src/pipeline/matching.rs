@@ -7,6 +7,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::{DocumentWriter, elements};
 
+use super::ahead::{Ahead, Scripted};
 use super::sequence::Pipeline;
 use super::stage::{Changes, Division, Reads, Stage};
 use super::stage_run::{Flow, Next, StageRun, Start};
@@ -121,10 +122,15 @@ impl Stage for Match {
         Division::Shards
     }
 
+    fn calls_script(&self) -> bool {
+        self.filter.calls_script()
+    }
+
     fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
-        Ok(Box::new(MatchRun {
+        let run = MatchRun {
             filter: self.filter_within(start.variables),
-        }))
+        };
+        Ok(Ahead::of(run, start.looks_ahead && self.calls_script()))
     }
 }
 
@@ -134,10 +140,27 @@ struct MatchRun {
 
 impl StageRun for MatchRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
-        if self.filter.try_matches(document)? {
-            next.push(document)
-        } else {
-            Ok(Flow::Continue)
+        let matches = self.work_out(document)?;
+        self.hand_on(document, matches, next)
+    }
+}
+
+impl Scripted for MatchRun {
+    type Found = bool;
+
+    fn work_out(&mut self, document: &RawDocument) -> Result<bool, QueryError> {
+        self.filter.try_matches(document)
+    }
+
+    fn hand_on(
+        &mut self,
+        document: &RawDocument,
+        matches: bool,
+        next: &mut Next<'_>,
+    ) -> Result<Flow, QueryError> {
+        match matches {
+            true => next.push(document),
+            false => Ok(Flow::Continue),
         }
     }
 }

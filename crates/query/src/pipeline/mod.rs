@@ -12,6 +12,7 @@
 //! runs the pipeline. `split.rs` divides a pipeline between the shards and the router.
 
 mod accumulator;
+mod ahead;
 mod bucket;
 mod bucket_auto;
 mod densify;
@@ -87,6 +88,8 @@ pub use table::stage_names;
 pub use union::UnionWith;
 pub use unwind::Unwind;
 
+#[cfg(test)]
+mod ahead_tests;
 #[cfg(test)]
 mod parts_tests;
 #[cfg(test)]

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bson::{RawBson, RawBsonRef, RawDocument};
+use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::path::position;
 use banyan_document::{Collator, DocumentWriter, Element, Number, elements, items};
 
+use super::ahead::{Ahead, Scripted};
 use super::dependencies::Needed;
 use super::stage::{Changes, Division, Reads, Stage};
 use super::stage_run::{Flow, Next, StageRun, Start};
@@ -737,6 +738,15 @@ impl Stage for Projector {
         Division::Shards
     }
 
+    fn calls_script(&self) -> bool {
+        let mut calls = false;
+        let mut visit = |action: &Action, _: &str| {
+            calls |= matches!(action, Action::Compute(node, _) if node.calls_script());
+        };
+        self.tree.visit(&mut visit, "");
+        calls
+    }
+
     fn is_filter_transparent(&self) -> bool {
         true
     }
@@ -746,12 +756,14 @@ impl Stage for Projector {
     }
 
     fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
-        Ok(Box::new(ProjectRun {
+        let looks_ahead = start.looks_ahead && self.calls_script();
+        let run = ProjectRun {
             projector: self,
             needed: Needed::of(&start.needed),
             variables: start.variables.clone(),
             arena: Arena::new(),
-        }))
+        };
+        Ok(Ahead::of(run, looks_ahead))
     }
 }
 
@@ -789,11 +801,29 @@ struct ProjectRun {
 
 impl StageRun for ProjectRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
+        let projected = self.work_out(document)?;
+        self.hand_on(document, projected, next)
+    }
+}
+
+impl Scripted for ProjectRun {
+    type Found = RawDocumentBuf;
+
+    fn work_out(&mut self, document: &RawDocument) -> Result<RawDocumentBuf, QueryError> {
         self.arena.reset();
         let mut writer = DocumentWriter::with_capacity(document.as_bytes().len());
         let (arena, variables) = (&self.arena, &self.variables);
         self.projector
             .apply(document, arena, variables, &self.needed, &mut writer)?;
-        next.push(&writer.finish())
+        Ok(writer.finish())
+    }
+
+    fn hand_on(
+        &mut self,
+        _: &RawDocument,
+        projected: RawDocumentBuf,
+        next: &mut Next<'_>,
+    ) -> Result<Flow, QueryError> {
+        next.push(&projected)
     }
 }

@@ -1,12 +1,14 @@
 //! $replaceRoot and $replaceWith
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::{DocumentWriter, elements};
 
+use super::ahead::{Ahead, Scripted};
 use super::stage::{Division, Reads, Stage};
 use super::stage_run::{Flow, Next, StageRun, Start};
 use crate::context::Context;
@@ -61,18 +63,23 @@ impl Stage for ReplaceRoot {
         Division::Shards
     }
 
+    fn calls_script(&self) -> bool {
+        self.expression.calls_script()
+    }
+
     fn is_one_to_one(&self) -> bool {
         true
     }
 
     fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
-        Ok(Box::new(ReplaceRun {
+        let run = ReplaceRun {
             expression: self.expression.bind(start.variables),
             called: self.called,
             is_scored: self.is_scored,
             keeps_metadata: self.keeps_metadata,
             arena: Arena::new(),
-        }))
+        };
+        Ok(Ahead::of(run, start.looks_ahead && self.calls_script()))
     }
 }
 
@@ -147,12 +154,36 @@ struct ReplaceRun {
 impl StageRun for ReplaceRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         self.arena.reset();
+        next.push(&self.result(document)?)
+    }
+}
+
+impl Scripted for ReplaceRun {
+    type Found = RawDocumentBuf;
+
+    fn work_out(&mut self, document: &RawDocument) -> Result<RawDocumentBuf, QueryError> {
+        self.arena.reset();
+        self.result(document).map(Cow::into_owned)
+    }
+
+    fn hand_on(
+        &mut self,
+        _: &RawDocument,
+        result: RawDocumentBuf,
+        next: &mut Next<'_>,
+    ) -> Result<Flow, QueryError> {
+        next.push(&result)
+    }
+}
+
+impl ReplaceRun {
+    fn result<'r>(&'r self, document: &'r RawDocument) -> Result<Cow<'r, RawDocument>, QueryError> {
         match self.expression.evaluate(document, &self.arena)? {
             Some(RawBsonRef::Document(result)) => {
                 check_depth(RawBsonRef::Document(result))?;
                 let score = score_of(document).filter(|_| self.is_scored);
                 if score.is_none() && !self.keeps_metadata {
-                    return next.push(result);
+                    return Ok(Cow::Borrowed(result));
                 }
                 let mut told = DocumentWriter::new();
                 told.append_all(result);
@@ -164,7 +195,7 @@ impl StageRun for ReplaceRun {
                         told.append_element(&element);
                     }
                 }
-                next.push(&told.finish())
+                Ok(Cow::Owned(told.finish()))
             }
             other => error(
                 40228,

@@ -188,6 +188,11 @@ impl Pipeline {
         let gathers = |member: &Member| member.stage.gathers();
         let end = self.members.iter().position(gathers)?;
         let (before, _) = self.members.split_at(end);
+        // Scripts run one after the other.
+        let calls = |member: &Member| member.stage.calls_script();
+        if self.members.iter().take(end + 1).any(calls) {
+            return None;
+        }
         let is_alone = |member: &Member| {
             let mut read = Vec::new();
             member.stage.collections_read(&mut read);
@@ -207,7 +212,15 @@ impl Pipeline {
     /// A run over a part of the input, one of several that hold memory together.
     pub fn start_part(&self, together: &Arc<Together>) -> Result<Execution, QueryError> {
         let variables = Variables::NONE;
-        Execution::new(&self.members, None, &self.budget, variables, Some(together))
+        let together = Some(together);
+        Execution::new(
+            &self.members,
+            None,
+            &self.budget,
+            variables,
+            together,
+            false,
+        )
     }
 
     /// A run inside a `$lookup` that has bound its variables.
@@ -216,7 +229,16 @@ impl Pipeline {
         sources: Option<Arc<dyn Sources>>,
         variables: &Variables,
     ) -> Result<Execution, QueryError> {
-        Execution::new(&self.members, sources, &self.budget, variables, None)
+        Execution::new(&self.members, sources, &self.budget, variables, None, false)
+    }
+
+    /// A run that may keep documents until more come, or until it is asked for them.
+    fn start_ahead(
+        &self,
+        sources: Option<Arc<dyn Sources>>,
+        variables: &Variables,
+    ) -> Result<Execution, QueryError> {
+        Execution::new(&self.members, sources, &self.budget, variables, None, true)
     }
 
     /// Runs over `input`, which may fail with an error of its own.
@@ -224,13 +246,14 @@ impl Pipeline {
         &self,
         input: I,
         sources: Option<Arc<dyn Sources>>,
-    ) -> Result<Run<I>, QueryError>
+    ) -> Result<Run<I, E>, QueryError>
     where
         I: Iterator<Item = Result<D, E>>,
         D: AsRef<RawDocument>,
         E: From<QueryError>,
     {
-        Ok(Run::new(self.start(sources)?, input))
+        let execution = self.start_ahead(sources, Variables::NONE)?;
+        Ok(Run::new(execution, input))
     }
 
     pub(super) fn run_within(
@@ -239,6 +262,6 @@ impl Pipeline {
         sources: Option<Arc<dyn Sources>>,
         variables: &Variables,
     ) -> Result<Run<Documents>, QueryError> {
-        Ok(Run::new(self.start_within(sources, variables)?, input))
+        Ok(Run::new(self.start_ahead(sources, variables)?, input))
     }
 }

@@ -49,6 +49,9 @@ pub struct Start<'s> {
     pub variables: &'s Variables,
     /// What the stages of several executions that see parts of one input hold together.
     pub together: Option<&'s Arc<Together>>,
+    /// Whether documents may be kept until there are more: whoever pushes them asks for their release
+    /// where no more come for now.
+    pub looks_ahead: bool,
 }
 
 /// A stage at work.
@@ -79,6 +82,16 @@ pub trait StageRun: Any + Send {
     /// No more will come: does what is left to do before it is absorbed.
     fn seal(&mut self) -> Result<(), QueryError> {
         Ok(())
+    }
+
+    /// Whether it may keep documents until there are more of them.
+    fn looks_ahead(&self) -> bool {
+        false
+    }
+
+    /// Hands on what it keeps for that reason only. Stops at [`Flow::Full`] as `push` does.
+    fn release(&mut self, _: &mut Next<'_>) -> Result<Flow, QueryError> {
+        Ok(Flow::Continue)
     }
 
     /// Called repeatedly once the input has ended, to hand on some of what was held back.
@@ -119,6 +132,10 @@ pub(super) struct Results {
     bytes: usize,
     /// How many there were in all.
     pub received: u64,
+    /// They are to be taken although there is room for more.
+    pause: bool,
+    /// How many runs there are behind the one that has failed.
+    pub behind_failed: Option<usize>,
 }
 
 impl Results {
@@ -134,8 +151,18 @@ impl Results {
         Some(document)
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.documents.is_empty()
+    }
+
+    /// Goes on after a pause.
+    pub fn go_on(&mut self) {
+        self.pause = false;
+    }
+
     pub fn flow(&self) -> Flow {
-        match self.documents.len() >= OUTPUT_DOCUMENTS || self.bytes >= OUTPUT_BYTES {
+        let is_full = self.documents.len() >= OUTPUT_DOCUMENTS || self.bytes >= OUTPUT_BYTES;
+        match is_full || self.pause {
             true => Flow::Full,
             false => Flow::Continue,
         }
@@ -150,6 +177,12 @@ pub struct Next<'s> {
 }
 
 impl Next<'_> {
+    /// Has the results taken away before anything else comes: what comes takes long.
+    pub(super) fn pause(&mut self) -> Flow {
+        self.output.pause = true;
+        Flow::Full
+    }
+
     pub fn push(&mut self, document: &RawDocument) -> Result<Flow, QueryError> {
         let bytes = document.as_bytes().len();
         self.budget.spend_bytes(bytes)?;
@@ -161,7 +194,12 @@ impl Next<'_> {
                     output: self.output,
                     budget: self.budget,
                 };
-                placed.run.push(document, next)
+                let pushed = placed.run.push(document, next);
+                if pushed.is_err() {
+                    let behind = next.runs.len();
+                    self.output.behind_failed.get_or_insert(behind);
+                }
+                pushed
             }
             None => {
                 if bytes > RESULT_BYTES_MAX {

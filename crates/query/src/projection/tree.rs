@@ -81,6 +81,11 @@ impl Projection {
         Some(paths)
     }
 
+    /// Whether it calls a script.
+    pub fn calls_script(&self) -> bool {
+        calls_script(&self.fields)
+    }
+
     /// Adds the dotted paths that it reads; false if it may read anything.
     pub fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
         self.mode == Mode::Inclusion && dependencies(&self.fields, "", paths)
@@ -92,6 +97,19 @@ fn is_simple(fields: &Fields) -> bool {
         Rule::Include | Rule::Exclude => true,
         Rule::Fields(inner) => is_simple(inner),
         Rule::Expression(_)
+        | Rule::Meta(_)
+        | Rule::Slice(_)
+        | Rule::ElemMatch(_)
+        | Rule::Positional => false,
+    })
+}
+
+fn calls_script(fields: &Fields) -> bool {
+    fields.rules.iter().any(|(_, rule)| match rule {
+        Rule::Fields(inner) => calls_script(inner),
+        Rule::Expression(expression) => expression.calls_script(),
+        Rule::Include
+        | Rule::Exclude
         | Rule::Meta(_)
         | Rule::Slice(_)
         | Rule::ElemMatch(_)

@@ -1,8 +1,9 @@
 //! Single calls of functions, compiled once for as long as their realm lives.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
-use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::failure::Failure;
 use super::payload::{document, end_document};
@@ -14,6 +15,13 @@ use crate::runtime::Runtime;
 
 /// Queries repeat a handful of functions; more than this are forgotten together.
 const FUNCTIONS_MAX: usize = 256;
+/// Of several calls no other is begun once they have taken so long, or come to so many bytes: whoever
+/// asked may have enough of them, and asks for the rest if not.
+const CALLS_TIME: Duration = Duration::from_millis(10);
+const CALLS_BYTES: usize = 1 << 20;
+
+/// The type byte of an array in BSON.
+const ARRAY: u8 = 4;
 
 /// The functions of one realm.
 #[derive(Default)]
@@ -41,13 +49,17 @@ enum Form {
 impl Functions {
     /// `{source, this?, scope?, arguments: [], expression?, body?}` gives `{value}`. With
     /// `expression`, the source may also be an expression, and the answer is whether it is true;
-    /// with `body`, it may be one, too. What has a `fold` instead is one of those.
+    /// with `body`, it may be one, too. What has a `fold` instead is one of those, and what has
+    /// `each`, several calls.
     pub fn call(
         &mut self,
         runtime: &mut Runtime,
         request: &[u8],
     ) -> Result<RawDocumentBuf, Failure> {
         let request = document(request)?;
+        if let Ok(calls) = request.get_array("each") {
+            return self.call_each(runtime, calls);
+        }
         let bindings = runtime.bindings();
         let called = runtime.with_scope(|scope| match request.get_document("fold") {
             Ok(fold) => self.fold_in(scope, &bindings, request, fold),
@@ -56,12 +68,83 @@ impl Functions {
         called.map_err(|error| runtime.explain(error).into())
     }
 
+    /// `{each: [call, …]}` gives `{values: [], failure?: {code, message}}`: what those calls have come
+    /// to that were made, one after the other, up to one that failed. A call without a source is one
+    /// of the same function as the call before it.
+    fn call_each(
+        &mut self,
+        runtime: &mut Runtime,
+        calls: &RawArray,
+    ) -> Result<RawDocumentBuf, Failure> {
+        let bindings = runtime.bindings();
+        let began = Instant::now();
+        let mut answer = vec![0; 4];
+        answer.push(ARRAY);
+        answer.extend_from_slice(b"values\0");
+        let values = answer.len();
+        answer.extend_from_slice(&[0; 4]);
+        let mut source = "";
+        let mut failure = None;
+        for call in calls {
+            let is_late = began.elapsed() > CALLS_TIME || answer.len() > CALLS_BYTES;
+            if is_late && answer.len() > values + 4 {
+                break;
+            }
+            let Ok(RawBsonRef::Document(call)) = call else {
+                return Err(ConvertError::Malformed.into());
+            };
+            source = call.get_str("source").unwrap_or(source);
+            let end = answer.len();
+            let called = runtime.with_scope(|scope| {
+                let value = self.value_in(scope, &bindings, source, call)?;
+                // The names in an array are of no use to whoever reads all of it.
+                with_exceptions(scope, |scope| {
+                    append_value(scope, &bindings, &mut answer, b"", value)
+                })
+            });
+            match called.map_err(|error| runtime.explain(error)) {
+                Ok(()) => {}
+                // The host is of no more use, or nobody waits for it.
+                Err(error @ (ScriptError::OutOfMemory { .. } | ScriptError::Terminated)) => {
+                    return Err(error.into());
+                }
+                Err(error) => {
+                    answer.truncate(end);
+                    failure = Some(Failure::from(error));
+                    break;
+                }
+            }
+        }
+        end_document(&mut answer, values);
+        end_document(&mut answer, 0);
+        let answer = RawDocumentBuf::from_bytes(answer);
+        let mut answer = answer.map_err(|_| Failure::from(ConvertError::Malformed))?;
+        if let Some(failure) = failure {
+            let failure = rawdoc! { "code": failure.code, "message": failure.message };
+            answer.append(cstr!("failure"), failure);
+        }
+        Ok(answer)
+    }
+
     fn call_in(
         &mut self,
         scope: &mut v8::HandleScope<'_>,
         bindings: &Bindings,
         request: &RawDocument,
     ) -> Result<RawDocumentBuf, ScriptError> {
+        let malformed = |_| ScriptError::Convert(ConvertError::Malformed);
+        let source = request.get_str("source").map_err(malformed)?;
+        let value = self.value_in(scope, bindings, source, request)?;
+        answer(scope, bindings, value)
+    }
+
+    fn value_in<'s>(
+        &mut self,
+        scope: &mut v8::HandleScope<'s>,
+        bindings: &Bindings,
+        source: &str,
+        request: &RawDocument,
+    ) -> Result<v8::Local<'s, v8::Value>, ScriptError> {
         let malformed = || ScriptError::Convert(ConvertError::Malformed);
         if let Ok(variables) = request.get_document("scope") {
             set_variables(scope, bindings, variables)?;
@@ -72,8 +155,7 @@ impl Functions {
             (false, true) => Form::Body,
             (false, false) => Form::Function,
         };
-        let text = request.get_str("source").map_err(|_| malformed())?;
-        let function = self.function(scope, text, form)?;
+        let function = self.function(scope, source, form)?;
         let receiver: v8::Local<'_, v8::Value> = match request.get_document("this") {
             Ok(this) => document_to_v8(scope, bindings, this)?.into(),
             Err(_) if form == Form::Body => v8::Object::new(scope).into(),
@@ -90,7 +172,7 @@ impl Functions {
             let is_true = value.boolean_value(scope);
             value = v8::Boolean::new(scope, is_true).into();
         }
-        answer(scope, bindings, value)
+        Ok(value)
     }
 
     /// `{fold: {init, arguments: []} or {state}, step, with: [[], …], finalize?}` gives `{value}`:

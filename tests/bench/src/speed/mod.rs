@@ -13,6 +13,7 @@ mod extras;
 mod peer;
 mod rows;
 pub mod scaling;
+mod script_rows;
 mod work;
 
 use std::time::Duration;

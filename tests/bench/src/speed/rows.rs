@@ -40,6 +40,7 @@ pub fn all() -> Vec<Row> {
         distinct(),
         writes(),
         loads(),
+        super::script_rows::all(),
         map_reduces(),
     ];
     groups.into_iter().flatten().collect()
@@ -59,7 +60,7 @@ fn reply(name: &'static str, command: Command) -> Row {
     row(name, Work::Reply(command))
 }
 
-fn cursor(name: &'static str, command: Command) -> Row {
+pub(super) fn cursor(name: &'static str, command: Command) -> Row {
     row(name, Work::Cursor(command))
 }
 

@@ -131,7 +131,7 @@ impl Scripted {
             steps: Steps { step, rows: &rows },
             finalize,
         };
-        let state = javascript::run(&script.engine, &fold.request())?;
+        let state = javascript::run_now(&script.engine, &fold.request())?;
         self.state = State::Value(state);
         Ok(())
     }
