@@ -530,12 +530,32 @@ impl<'a> CommandContext<'a> {
 
     /// The collection that the command's own field names.
     pub fn collection(&self) -> Result<&'a str, CommandError> {
+        let name = self.named()?;
+        check_collection_name(self.database(), name)?;
+        Ok(name)
+    }
+
+    /// The collection that the command's own field names, where it has to exist: a name that none
+    /// can have is that of one that does not.
+    pub fn existing_collection(&self) -> Result<&'a str, CommandError> {
+        let name = self.named()?;
+        check_outline(self.database(), name)?;
+        Ok(name)
+    }
+
+    /// The text of the command's own field.
+    pub fn named(&self) -> Result<&'a str, CommandError> {
         match self.argument() {
-            Some(value) => {
-                let name = collection_name(value)?;
-                check_collection_name(self.database(), name)?;
-                Ok(name)
-            }
+            // A command without a parser of its own has another code for what is no text.
+            Some(value) if self.spec.lenient => collection_name(value),
+            Some(RawBsonRef::String(name)) => Ok(name),
+            Some(value) => Err(CommandError::new(
+                ErrorCode::BadValue,
+                format!(
+                    "collection name has invalid type {}",
+                    banyan_document::kind::name(&value)
+                ),
+            )),
             None => Err(CommandError::new(ErrorCode::FailedToParse, "empty command")),
         }
     }
@@ -687,12 +707,21 @@ pub fn collection_name(value: RawBsonRef<'_>) -> Result<&str, CommandError> {
 
 const NAMESPACE_BYTES_MAX: usize = 255;
 
+/// What MongoDB takes for no name at all.
+fn check_outline(database: &str, name: &str) -> Result<(), CommandError> {
+    if name.is_empty() || name.starts_with('.') || name.contains('\0') {
+        return Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("Invalid namespace specified '{database}.{name}'"),
+        ));
+    }
+    Ok(())
+}
+
 /// What MongoDB refuses as a collection's name.
 pub fn check_collection_name(database: &str, name: &str) -> Result<(), CommandError> {
     let invalid = |message: String| Err(CommandError::new(ErrorCode::InvalidNamespace, message));
-    if name.is_empty() || name.starts_with('.') || name.contains('\0') {
-        return invalid(format!("Invalid namespace specified '{database}.{name}'"));
-    }
+    check_outline(database, name)?;
     let is_own = name == "$cmd.aggregate" || (database == "local" && name == "oplog.$main");
     if name.contains('$') && !is_own {
         return invalid(format!(

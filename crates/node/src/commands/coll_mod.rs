@@ -66,7 +66,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 
 async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
-    let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+    let namespace = Namespace::new(ctx.database(), ctx.existing_collection()?);
     let given = |name| ctx.field(name).filter(|field| !field.is_null());
     refuse_dry_run(ctx)?;
     let on = given("viewOn").map(views::changes::on).transpose()?;

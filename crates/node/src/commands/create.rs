@@ -57,12 +57,6 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 
 async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
-    if !matches!(ctx.argument(), Some(RawBsonRef::String(_))) {
-        return Err(CommandError::new(
-            ErrorCode::BadValue,
-            "a collection's name has to be a string",
-        ));
-    }
     let namespace = Namespace::new(ctx.database(), ctx.collection()?);
     refuse_reserved(&namespace)?;
     refuse_temporary(ctx)?;

@@ -17,7 +17,7 @@ use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::time_series::{self, changes::Delete};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::collation::{Asked, of_collection};
-use crate::context::CommandContext;
+use crate::context::{CommandContext, check_collection_name};
 use crate::errors;
 use crate::params;
 use crate::profiling;
@@ -52,6 +52,7 @@ impl<'a> Statement<'a> {
         let (mut filter, mut limit, mut hint, mut collation) = (None, None, None, None);
         for field in params::fields(PARSER, document) {
             match field.name {
+                "q" if field.is_null() => {}
                 "q" => filter = Some(field.document()?),
                 "limit" => limit = Some(field.value),
                 "hint" => hint = write_report::hint(field)?,
@@ -100,13 +101,14 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 }
 
 async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
-    let collection = ctx.collection()?;
     let documents = ctx.request.batch("deletes")?;
-    write_report::check_size(documents.len())?;
     let statements = documents
         .iter()
         .map(|d| Statement::parse(d))
         .collect::<Result<Vec<_>, _>>()?;
+    let collection = ctx.named()?;
+    write_report::check_size(documents.len())?;
+    check_collection_name(ctx.database(), collection)?;
     let variables = ctx.field("let").map(|field| field.document_or_null());
     let variables = variables.transpose()?.flatten();
     // Once for all statements: it looks through the whole request.

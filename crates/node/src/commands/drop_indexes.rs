@@ -30,12 +30,17 @@ pub static SPEC: CommandSpec = CommandSpec::new("dropIndexes", Run::Future(run))
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let node = ctx.node;
-        let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+        let namespace = Namespace::new(ctx.database(), ctx.existing_collection()?);
         let field = ctx.required("index")?;
-        if !matches!(
-            field.value,
-            RawBsonRef::String(_) | RawBsonRef::Document(_) | RawBsonRef::Array(_)
-        ) {
+        let is_right = match field.value {
+            RawBsonRef::String(_) | RawBsonRef::Document(_) => true,
+            RawBsonRef::Array(names) => {
+                let mut names = names.into_iter().flatten();
+                names.all(|name| matches!(name, RawBsonRef::String(_)))
+            }
+            _ => false,
+        };
+        if !is_right {
             return Err(field.wrong_type("types '[array, object, string]'"));
         }
         let measured = time_series::named(ctx, namespace.collection());

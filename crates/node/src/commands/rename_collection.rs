@@ -50,6 +50,15 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             return Err(params::missing_field(ctx.spec.name, "to"));
         }
         let to = namespace(to)?;
+        if let Some(nameless) = [&from, &to]
+            .into_iter()
+            .find(|one| one.collection().is_empty())
+        {
+            return Err(CommandError::new(
+                ErrorCode::InvalidNamespace,
+                format!("Invalid namespace specified '{nameless}'"),
+            ));
+        }
         if from == to {
             return Err(CommandError::new(
                 ErrorCode::IllegalOperation,

@@ -50,7 +50,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let namespace = ctx.namespace()?;
         let metadata_only = check_options(ctx)?;
         let (catalog, snapshot) = ctx.node.replica.view();
-        let Some(collection) = catalog.get(ctx.database(), ctx.collection()?) else {
+        let Some(collection) = catalog.get(ctx.database(), ctx.existing_collection()?) else {
             if views::refuse_named(ctx).is_err() {
                 return Err(CommandError::new(
                     ErrorCode::CommandNotSupportedOnView,

@@ -9,7 +9,7 @@ use banyan_document::Number;
 use super::arena::{ArrayBuilder, byte_len};
 use super::env::Env;
 use super::node::Arguments;
-use super::operator::{Form, NamedCodes, Operands, Operator, optional, required};
+use super::operator::{Form, NamedCodes, Operands, Operator, Reading, optional, required};
 use super::sum::Sum;
 use super::value::{Value, error, is_nullish, items};
 use crate::error::{ErrorKind, QueryError};
@@ -30,6 +30,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             operands: Operands::Together,
             parameters: &[required("input"), required("method")],
             run: median,
+            reading: Reading::AsWritten,
             codes: CODES,
         },
     },
@@ -40,6 +41,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             operands: Operands::Together,
             parameters: &[required("input"), required("method"), optional("p")],
             run: percentiles,
+            reading: Reading::AsWritten,
             codes: CODES,
         },
     },

@@ -9,7 +9,7 @@ use banyan_document::Number;
 use super::arena::{ArrayBuilder, byte_len, check_size};
 use super::env::Env;
 use super::node::{Arguments, ExpressionNode, Run, Special};
-use super::operator::{Form, NamedCodes, Operands, Operator, Parameter, required};
+use super::operator::{Form, NamedCodes, Operands, Operator, Parameter, Reading, required};
 use super::parse::{Parser, malformed};
 use super::value::{Value, describe, error, is_nullish, items, type_name, wanted_number};
 use crate::error::{ErrorKind, QueryError};
@@ -31,6 +31,7 @@ const fn first_n(name: &'static str, run: Run) -> Operator {
             operands: Operands::InTurnLater,
             parameters: N_PARAMETERS,
             run,
+            reading: Reading::AsWritten,
             codes: N_CODES,
         },
     }

@@ -29,12 +29,26 @@ pub(super) enum Form {
         operands: Operands,
         parameters: &'static [Parameter],
         run: Run,
+        reading: Reading,
         codes: NamedCodes,
     },
     /// Parses itself: binds variables, stops early, or prepares something.
     Special(fn(RawBsonRef<'_>, &mut Parser<'_>) -> Result<ExpressionNode, QueryError>),
     /// MongoDB has it and this server does not yet.
     NotImplemented,
+}
+
+/// In which order the operands of a named form are parsed, which decides what error is told.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Reading {
+    /// As they are written, each with its name.
+    AsWritten,
+    /// In that of the parameters, once their names are known to be right.
+    Forward,
+    /// In the reverse.
+    Backward,
+    /// In one of the operator's own, by place.
+    Own(&'static [usize]),
 }
 
 /// How an operator takes its operands, which decides what error is met first.
@@ -186,9 +200,15 @@ impl Operator {
                 operands,
                 parameters,
                 run,
+                reading,
                 codes,
             } => {
-                let (arguments, given) = named(self.name, parameters, *codes, value, parser)?;
+                let read = Named {
+                    operator: self.name,
+                    parameters,
+                    codes: *codes,
+                };
+                let (arguments, given) = read.parse(value, *reading, parser)?;
                 let call = ExpressionNode::call(self.name, *run, arguments, given);
                 let call = call.taken(operands.are_in_turn());
                 let call = call.with_fallbacks(fallbacks(parameters));
@@ -283,41 +303,84 @@ fn join_neighbours(
     Ok(joined)
 }
 
-/// `{name: operand, ...}` into the parameters' order, and which of them were given.
-fn named(
-    operator: &str,
-    parameters: &[Parameter],
+/// A form with names, where it is read.
+struct Named {
+    operator: &'static str,
+    parameters: &'static [Parameter],
     codes: NamedCodes,
-    value: RawBsonRef<'_>,
-    parser: &mut Parser<'_>,
-) -> Result<(Vec<ExpressionNode>, u32), QueryError> {
-    let RawBsonRef::Document(document) = value else {
-        return error(
-            codes.not_object,
-            format!("{operator} only supports an object as its argument"),
-        );
-    };
-    let mut arguments = vec![ExpressionNode::Missing; parameters.len()];
-    let mut given = 0;
-    for element in document.iter() {
-        let (name, value) = element.map_err(malformed)?;
-        let Some(index) = parameters.iter().position(|p| p.name == name.as_str()) else {
+}
+
+impl Named {
+    /// `{name: operand, ...}` into the parameters' order, and which of them were given.
+    fn parse(
+        &self,
+        value: RawBsonRef<'_>,
+        reading: Reading,
+        parser: &mut Parser<'_>,
+    ) -> Result<(Vec<ExpressionNode>, u32), QueryError> {
+        let RawBsonRef::Document(document) = value else {
+            let operator = self.operator;
             return error(
-                codes.unknown,
-                format!("Unrecognized argument to {operator}: {name}"),
+                self.codes.not_object,
+                format!("{operator} only supports an object as its argument"),
             );
         };
-        arguments[index] = parser.operand(value)?;
-        given |= 1 << index;
-    }
-    for (index, parameter) in parameters.iter().enumerate() {
-        if parameter.required && given >> index & 1 == 0 {
-            let last = codes.missing.last().copied().unwrap_or_default();
-            return error(
-                codes.missing.get(index).copied().unwrap_or(last),
-                format!("Missing '{}' parameter to {operator}", parameter.name),
-            );
+        let count = self.parameters.len();
+        let mut arguments = vec![ExpressionNode::Missing; count];
+        let mut written = vec![None; count];
+        let mut given = 0;
+        for element in document.iter() {
+            let (name, value) = element.map_err(malformed)?;
+            let index = self.place(name.as_str())?;
+            if let Reading::AsWritten = reading {
+                arguments[index] = parser.operand(value)?;
+            }
+            written[index] = Some(value);
+            given |= 1 << index;
         }
+        self.check_given(given)?;
+        let mut read = |index: usize| {
+            if let Some(value) = written[index] {
+                arguments[index] = parser.operand(value)?;
+            }
+            Ok::<(), QueryError>(())
+        };
+        match reading {
+            Reading::AsWritten => {}
+            Reading::Forward => (0..count).try_for_each(&mut read)?,
+            Reading::Backward => (0..count).rev().try_for_each(&mut read)?,
+            Reading::Own(order) => order.iter().copied().try_for_each(&mut read)?,
+        }
+        Ok((arguments, given))
     }
-    Ok((arguments, given))
+
+    fn place(&self, name: &str) -> Result<usize, QueryError> {
+        let known = self.parameters.iter().position(|known| known.name == name);
+        known.map_or_else(
+            || {
+                error(
+                    self.codes.unknown,
+                    format!("Unrecognized argument to {}: {name}", self.operator),
+                )
+            },
+            Ok,
+        )
+    }
+
+    fn check_given(&self, given: u32) -> Result<(), QueryError> {
+        let missing = &self.codes.missing;
+        let last = missing.last().copied().unwrap_or_default();
+        for (index, parameter) in self.parameters.iter().enumerate() {
+            if parameter.required && given >> index & 1 == 0 {
+                return error(
+                    missing.get(index).copied().unwrap_or(last),
+                    format!(
+                        "Missing '{}' parameter to {}",
+                        parameter.name, self.operator
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
 }

@@ -11,7 +11,9 @@ use super::array::search_range;
 use super::date;
 use super::env::Env;
 use super::node::{Arguments, Run};
-use super::operator::{Form, NamedCodes, Operands, Operator, Parameter, optional, required};
+use super::operator::{
+    Form, NamedCodes, Operands, Operator, Parameter, Reading, optional, required,
+};
 use super::value::{Value, describe, error, format_double, is_nullish, type_name, whole_number};
 use crate::error::QueryError;
 
@@ -41,6 +43,7 @@ const fn named(
             operands,
             parameters,
             run,
+            reading: Reading::AsWritten,
             codes,
         },
     }

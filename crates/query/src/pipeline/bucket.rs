@@ -62,7 +62,8 @@ impl<'a> Spec<'a> {
                     );
                 }
                 ("default", value) => {
-                    let expression = Expression::parse(value, context)?;
+                    let parse = || Expression::parse(value, context);
+                    let expression = context.folding.at_once(parse)?;
                     let Some(value) = expression.as_constant() else {
                         return error(
                             40195,
@@ -108,6 +109,14 @@ impl<'a> Spec<'a> {
     /// `{$group: {_id: {$switch: ...}, ...}}`: a bucket is named by its lower boundary.
     fn group(&self) -> RawDocumentBuf {
         let mut writer = DocumentWriter::new();
+        match self.output {
+            Some(output) => writer.append_all(output),
+            None => {
+                writer.begin_document("count");
+                writer.append_i32("$sum", 1);
+                writer.end();
+            }
+        }
         writer.begin_document("_id");
         writer.begin_document("$switch");
         writer.begin_array("branches");
@@ -139,14 +148,6 @@ impl<'a> Spec<'a> {
         }
         writer.end();
         writer.end();
-        match self.output {
-            Some(output) => writer.append_all(output),
-            None => {
-                writer.begin_document("count");
-                writer.append_i32("$sum", 1);
-                writer.end();
-            }
-        }
         writer.finish()
     }
 }
@@ -183,7 +184,8 @@ fn check_group_by(value: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, QueryError> {
 fn check_boundaries(array: &RawArray, context: &Context) -> Result<Vec<RawBson>, QueryError> {
     let mut boundaries: Vec<RawBson> = Vec::new();
     for item in items(array) {
-        let expression = Expression::parse(item, context)?;
+        let parse = || Expression::parse(item, context);
+        let expression = context.folding.at_once(parse)?;
         match expression.as_constant() {
             Some(value) => boundaries.push(value.into()),
             None => {

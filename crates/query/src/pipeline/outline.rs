@@ -7,7 +7,9 @@ use bson::{RawArray, RawBsonRef, RawDocument};
 use banyan_document::field;
 
 use super::field_name::check_field_name;
-use super::table;
+use super::merge::Specification;
+use super::table::{self, Row};
+use super::write::out_target;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, is_nullish, items, show, type_name};
 
@@ -23,7 +25,10 @@ fn mismatch<T>(message: impl Into<String>) -> Result<T, QueryError> {
     Err(QueryError::new(ErrorKind::TypeMismatch, message))
 }
 
-fn check_stage(stage: &RawDocument) -> Result<(), QueryError> {
+/// The only field of a stage: what it is called, what it is given and what is known of it.
+pub(super) fn only_field(
+    stage: &RawDocument,
+) -> Result<(&'static Row, RawBsonRef<'_>), QueryError> {
     let mut elements = stage.iter().map_while(Result::ok);
     let (Some((name, argument)), None) = (elements.next(), elements.next()) else {
         return error(
@@ -32,24 +37,20 @@ fn check_stage(stage: &RawDocument) -> Result<(), QueryError> {
         );
     };
     let name = name.as_str();
-    if table::find(name).is_none() {
-        return error(40324, format!("Unrecognized pipeline stage name: '{name}'"));
+    match table::find(name) {
+        Some(row) => Ok((row, argument)),
+        None => error(40324, format!("Unrecognized pipeline stage name: '{name}'")),
     }
-    match name {
+}
+
+fn check_stage(stage: &RawDocument) -> Result<(), QueryError> {
+    let (row, argument) = only_field(stage)?;
+    match row.name {
         "$facet" => check_facet(argument),
         "$graphLookup" => check_graph_lookup(argument),
         "$lookup" => check_lookup(argument),
-        "$merge" if !is_string_or_object(argument) => mismatch(format!(
-            "$merge requires a string or object argument, but found {}",
-            type_name(Some(argument))
-        )),
-        "$out" if !is_string_or_object(argument) => error(
-            16990,
-            format!(
-                "$out only supports a string or object argument, but found {}",
-                type_name(Some(argument))
-            ),
-        ),
+        "$merge" => Specification::parse(argument).map(drop),
+        "$out" => out_target(argument).map(drop),
         "$unionWith" => check_union(argument),
         _ => Ok(()),
     }

@@ -181,6 +181,9 @@ impl Parser<'_> {
         document: &RawDocument,
     ) -> Result<(), QueryError> {
         let Some(slice) = slice_of(value) else {
+            if self.mode == Some(Mode::Exclusion) {
+                return self.expression(path, RawBsonRef::Document(document));
+            }
             let expression = self.expression(path, RawBsonRef::Document(document));
             return expression.map_err(|error| explain_slice(value, error));
         };

@@ -5,7 +5,7 @@ use bson::{RawBsonRef, RawDocument};
 
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
-use crate::filter::{Filter, MatchNode};
+use crate::filter::{Filter, MatchNode, has_expression};
 use crate::names::Named;
 
 #[derive(Clone, Debug)]
@@ -23,6 +23,12 @@ impl ArrayFilter {
             );
             QueryError::new(error.kind, message)
         };
+        if has_expression(document) {
+            return Err(QueryError::new(
+                ErrorKind::QueryFeatureNotAllowed,
+                "$expr is not allowed in this context",
+            ));
+        }
         let filter = Filter::parse(document, context).map_err(caused)?;
         let mut identifier = None;
         find_identifier(filter.root(), &mut identifier).map_err(caused)?;

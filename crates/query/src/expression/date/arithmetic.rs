@@ -12,7 +12,7 @@ use super::zone::{Zone, zone};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::node::Arguments;
 use crate::expression::operator::{
-    Form, NamedCodes, Operands, Operator, Parameter, optional, required,
+    Form, NamedCodes, Operands, Operator, Parameter, Reading, optional, required,
 };
 use crate::expression::value::{Value, describe, error, is_nullish, type_name};
 
@@ -46,6 +46,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
             operands: Operands::Together,
             parameters: ADD,
             run: |args, _| add(args, 1),
+            reading: Reading::AsWritten,
             codes: ADD_CODES,
         },
     },
@@ -61,6 +62,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
                 optional("startOfWeek"),
             ],
             run: |args, _| difference(args),
+            reading: Reading::Backward,
             codes: DIFF_CODES,
         },
     },
@@ -70,6 +72,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
             operands: Operands::Together,
             parameters: ADD,
             run: |args, _| add(args, -1),
+            reading: Reading::AsWritten,
             codes: ADD_CODES,
         },
     },
@@ -85,6 +88,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
                 optional("startOfWeek"),
             ],
             run: |args, _| truncate(args),
+            reading: Reading::Backward,
             codes: TRUNC_CODES,
         },
     },

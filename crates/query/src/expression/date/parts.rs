@@ -14,7 +14,9 @@ use super::calendar::{
 use super::zone::zone;
 use crate::expression::env::Env;
 use crate::expression::node::{Arguments, ExpressionNode, Run};
-use crate::expression::operator::{Form, NamedCodes, Operands, Operator, optional, required};
+use crate::expression::operator::{
+    Form, NamedCodes, Operands, Operator, Reading, optional, required,
+};
 use crate::expression::parse::{Parser, malformed};
 use crate::expression::value::{
     Value, describe, error, is_nullish, items, show_document, type_name,
@@ -69,6 +71,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
             operands: Operands::Together,
             parameters: &[required("date"), optional("timezone"), optional("iso8601")],
             run: to_parts,
+            reading: Reading::Forward,
             codes: TO_PARTS_CODES,
         },
     },
@@ -112,6 +115,8 @@ const FROM_PARTS: Operator = Operator {
             optional("isoDayOfWeek"),
         ],
         run: from_parts,
+        // The day comes before the time and that before the zone.
+        reading: Reading::Own(&[5, 6, 7, 0, 1, 2, 3, 8, 9, 10, 4]),
         codes: PARTS_CODES,
     },
 };

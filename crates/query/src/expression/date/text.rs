@@ -13,7 +13,7 @@ use crate::error::{ErrorKind, QueryError};
 use crate::expression::env::Env;
 use crate::expression::node::Arguments;
 use crate::expression::operator::{
-    Form, NamedCodes, Operands, Operator, fallback, optional, required,
+    Form, NamedCodes, Operands, Operator, Reading, fallback, optional, required,
 };
 use crate::expression::value::{Value, describe, error, is_nullish, type_name};
 
@@ -30,6 +30,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
                 fallback("onNull"),
             ],
             run: from_string,
+            reading: Reading::Own(&[0, 2, 1, 4, 3]),
             codes: NamedCodes {
                 not_object: 40540,
                 unknown: 40541,
@@ -48,6 +49,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
                 fallback("onNull"),
             ],
             run: to_string,
+            reading: Reading::Forward,
             codes: NamedCodes {
                 not_object: 18629,
                 unknown: 18534,
