@@ -93,6 +93,9 @@ pub struct CommandSpec {
     pub access: Access,
     /// The fields that it reads, next to the generic ones that the service knows.
     pub fields: &'static [&'static str],
+    /// Checks the form of one of them. MongoDB does so field after field, in the order in which they
+    /// are written, before it looks at what they say together.
+    pub form: Option<CheckForm>,
     /// The fields that it accepts and that have no effect here.
     pub ignored: &'static [&'static str],
     /// Reading, planning or staging it may take long: unless it is clearly small, all of it runs
@@ -108,6 +111,9 @@ pub struct CommandSpec {
     pub run: Run,
 }
 
+/// Refuses a field that has not the form that it has to have.
+pub type CheckForm = fn(params::Field<'_>) -> Result<(), CommandError>;
+
 impl CommandSpec {
     /// A read that any readable member answers, with no fields of its own.
     pub const fn new(name: &'static str, run: Run) -> CommandSpec {
@@ -122,6 +128,7 @@ impl CommandSpec {
             in_transaction: false,
             access: Access::Unnamed,
             fields: &[],
+            form: None,
             ignored: &[],
             computes: false,
             vital: false,
@@ -178,6 +185,11 @@ impl CommandSpec {
         self
     }
 
+    pub const fn form(mut self, check: CheckForm) -> Self {
+        self.form = Some(check);
+        self
+    }
+
     pub const fn ignored(mut self, ignored: &'static [&'static str]) -> Self {
         self.ignored = ignored;
         self
@@ -213,7 +225,12 @@ impl CommandSpec {
             parsed_as: self.parsed_as,
             writes: self.writes,
         };
-        Generic::parse(request, command, |field| self.accepts(field))
+        Generic::parse(request, command, |field| {
+            if let Some(check) = self.form {
+                check(field)?;
+            }
+            Ok(self.accepts(field.name))
+        })
     }
 }
 

@@ -98,11 +98,8 @@ impl CanonicalQuery {
         context.metadata.take();
         let projection = written
             .projection
-            .map(|projection| Projection::parse(projection, context))
+            .map(|projection| Projection::parse_beside(projection, written.filter, context))
             .transpose()?;
-        if let (Some(projection), Some(filter)) = (written.projection, written.filter) {
-            Projection::check_filter(projection, filter)?;
-        }
         let projection = projection.filter(|projection| !projection.is_identity());
         let mut query = CanonicalQuery {
             filter: Arc::new(filter),

@@ -19,7 +19,8 @@ use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::collation::{Asked, of_collection};
 use crate::context::{CommandContext, check_collection_name};
 use crate::errors;
-use crate::params;
+use crate::forms;
+use crate::params::{self, Field};
 use crate::profiling;
 use crate::reads::query_context;
 
@@ -28,6 +29,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
     .parsed_as("delete")
     .writes()
     .in_transaction()
+    .form(check_form)
     .fields(&["deletes", "ordered", "let"])
     .ignored(&[
         "bypassDocumentValidation",
@@ -35,6 +37,14 @@ pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
         "encryptionInformation",
     ])
     .computes();
+
+/// What a field has to be, whatever the others are.
+fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "deletes" => forms::array(field),
+        _ => Ok(()),
+    }
+}
 
 /// What errors call a statement.
 const PARSER: &str = "delete.deletes";
@@ -106,7 +116,7 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
         .iter()
         .map(|d| Statement::parse(d))
         .collect::<Result<Vec<_>, _>>()?;
-    let collection = ctx.named()?;
+    let collection = ctx.existing_collection()?;
     write_report::check_size(documents.len())?;
     check_collection_name(ctx.database(), collection)?;
     let variables = ctx.field("let").map(|field| field.document_or_null());

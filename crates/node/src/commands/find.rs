@@ -201,6 +201,14 @@ impl<'a> Parameters<'a> {
 
     /// The query in its one form.
     pub fn canonical(&self, context: &Context) -> Result<CanonicalQuery, CommandError> {
+        let beside = |hint: &RawDocument| hint.iter().count() > 1;
+        let natural = self.hint.and_then(|hint| hint.as_document());
+        if natural.is_some_and(|hint| plan::natural_direction(hint).is_some() && beside(hint)) {
+            return Err(CommandError::new(
+                ErrorCode::BadValue,
+                "$natural hint cannot stand beside others",
+            ));
+        }
         let written = Written {
             filter: self.filter,
             sort: self.sort,

@@ -50,15 +50,6 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             return Err(params::missing_field(ctx.spec.name, "to"));
         }
         let to = namespace(to)?;
-        if let Some(nameless) = [&from, &to]
-            .into_iter()
-            .find(|one| one.collection().is_empty())
-        {
-            return Err(CommandError::new(
-                ErrorCode::InvalidNamespace,
-                format!("Invalid namespace specified '{nameless}'"),
-            ));
-        }
         if from == to {
             return Err(CommandError::new(
                 ErrorCode::IllegalOperation,
@@ -158,6 +149,12 @@ fn namespace(field: Field<'_>) -> Result<Namespace, CommandError> {
             format!("Invalid namespace: {text}"),
         )
     })?;
+    if parsed.collection().is_empty() {
+        return Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("Invalid namespace specified '{text}'"),
+        ));
+    }
     let is_database = check_database_name(parsed.database()).is_ok();
     check_collection_name(parsed.database(), parsed.collection()).map_err(
         |error| match is_database || text.contains('$') {

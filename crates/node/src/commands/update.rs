@@ -24,6 +24,7 @@ use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::collation::{Asked, of_collection};
 use crate::context::{CommandContext, check_collection_name};
 use crate::errors;
+use crate::forms;
 use crate::params::{self, Field};
 use crate::profiling;
 use crate::reads::query_context;
@@ -32,9 +33,18 @@ pub static SPEC: CommandSpec = CommandSpec::new("update", Run::Future(run))
     .access(Access::Checked(reads_and_writes::update))
     .writes()
     .in_transaction()
+    .form(check_form)
     .fields(&["updates", "ordered", "let", BYPASS])
     .ignored(&["runtimeConstants", "encryptionInformation"])
     .computes();
+
+/// What a field has to be, whatever the others are.
+fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "updates" => forms::array(field),
+        _ => Ok(()),
+    }
+}
 
 /// What errors call a statement.
 const PARSER: &str = "update.updates";
@@ -77,6 +87,7 @@ impl<'a> Statement<'a> {
                 "multi" => statement.multi = field.strict_bool()?,
                 "upsert" => statement.upsert = field.strict_bool()?,
                 "hint" => statement.hint = write_report::hint(field)?,
+                "arrayFilters" if field.is_null() => forms::array(field)?,
                 "arrayFilters" => statement.array_filters = params::documents(field)?,
                 "collation" => statement.collation = field.document_or_null()?,
                 "upsertSupplied" => statement.upsert_supplied = field.strict_bool()?,
@@ -222,7 +233,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
         .iter()
         .map(|d| Statement::parse(d))
         .collect::<Result<Vec<_>, _>>()?;
-    let collection = ctx.named()?;
+    let collection = ctx.existing_collection()?;
     write_report::check_size(documents.len())?;
     check_collection_name(ctx.database(), collection)?;
     let create = statements.iter().any(|statement| statement.upsert);

@@ -23,7 +23,7 @@ const CODES: NamedCodes = NamedCodes {
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::variadic("$avg", avg),
-    Operator::commutative("$max", |args, env| extreme(args, env, true)),
+    Operator::commutative_together("$max", |args, env| extreme(args, env, true)),
     Operator {
         name: "$median",
         form: Form::Named {
@@ -34,7 +34,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             codes: CODES,
         },
     },
-    Operator::commutative("$min", |args, env| extreme(args, env, false)),
+    Operator::commutative_together("$min", |args, env| extreme(args, env, false)),
     Operator {
         name: "$percentile",
         form: Form::Named {
@@ -47,7 +47,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     },
     Operator::variadic("$stdDevPop", |args, env| deviation(args, env, false)),
     Operator::variadic("$stdDevSamp", |args, env| deviation(args, env, true)),
-    Operator::commutative("$sum", sum),
+    Operator::commutative_together("$sum", sum),
 ];
 
 type Result<T> = std::result::Result<T, QueryError>;

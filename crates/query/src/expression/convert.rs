@@ -35,7 +35,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$convert",
         form: Form::Named {
-            operands: Operands::Together,
+            operands: Operands::Backward,
             parameters: &[
                 required("input"),
                 required("to"),

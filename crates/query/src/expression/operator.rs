@@ -4,7 +4,7 @@ use bson::RawBsonRef;
 
 #[cfg(doc)]
 use super::node::Arguments;
-use super::node::{ExpressionNode, Run};
+use super::node::{ExpressionNode, Run, Taking};
 use super::parse::{NO_LIMIT, Parser, malformed};
 use super::value::error;
 use crate::error::{ErrorKind, QueryError};
@@ -56,6 +56,10 @@ pub(super) enum Reading {
 pub(super) enum Operands {
     /// All are evaluated before any is looked at.
     Together,
+    /// All before any is looked at, the last first.
+    Backward,
+    /// Each is evaluated where the operator asks for it.
+    Asked,
     /// Each is looked at before the next one is evaluated, and null ends it.
     InTurn,
     /// In turn, and not while parsing, even where all are constants.
@@ -66,11 +70,23 @@ pub(super) enum Operands {
     Associative,
     /// In turn, and all constants become one while parsing, which comes last.
     Commutative,
+    /// As these, but all are evaluated before any is looked at.
+    CommutativeTogether,
 }
 
 impl Operands {
-    fn are_in_turn(self) -> bool {
-        !matches!(self, Operands::Together | Operands::TogetherLater)
+    fn taking(self) -> Taking {
+        match self {
+            Operands::Together | Operands::TogetherLater | Operands::CommutativeTogether => {
+                Taking::Together
+            }
+            Operands::Backward => Taking::Backward,
+            Operands::Asked => Taking::Asked,
+            Operands::InTurn
+            | Operands::InTurnLater
+            | Operands::Associative
+            | Operands::Commutative => Taking::InTurn,
+        }
     }
 }
 
@@ -121,6 +137,32 @@ impl Operator {
         }
     }
 
+    /// Of two operands, of which the second is evaluated first.
+    pub const fn backward(name: &'static str, run: Run) -> Operator {
+        Operator {
+            name,
+            form: Form::Positional {
+                min: 2,
+                max: 2,
+                operands: Operands::Backward,
+                run,
+            },
+        }
+    }
+
+    /// One that evaluates its operands itself.
+    pub const fn asked(name: &'static str, min: usize, max: usize, run: Run) -> Operator {
+        Operator {
+            name,
+            form: Form::Positional {
+                min,
+                max,
+                operands: Operands::Asked,
+                run,
+            },
+        }
+    }
+
     pub const fn variadic(name: &'static str, run: Run) -> Operator {
         Operator::ranged(name, 0, NO_LIMIT, run)
     }
@@ -146,6 +188,19 @@ impl Operator {
                 min: 0,
                 max: NO_LIMIT,
                 operands: Operands::Commutative,
+                run,
+            },
+        }
+    }
+
+    /// Of any number of operands, in any order, all of which are evaluated.
+    pub const fn commutative_together(name: &'static str, run: Run) -> Operator {
+        Operator {
+            name,
+            form: Form::Positional {
+                min: 0,
+                max: NO_LIMIT,
+                operands: Operands::CommutativeTogether,
                 run,
             },
         }
@@ -184,15 +239,19 @@ impl Operator {
                 let arguments = parser.arguments(self.name, *min, *max, value)?;
                 let call = |arguments: Vec<ExpressionNode>| {
                     let call = ExpressionNode::call(self.name, *run, arguments, u32::MAX);
-                    call.taken(operands.are_in_turn())
+                    call.taken(operands.taking())
                 };
                 let arguments = match operands {
                     Operands::Together
+                    | Operands::Backward
+                    | Operands::Asked
                     | Operands::TogetherLater
                     | Operands::InTurn
                     | Operands::InTurnLater => arguments,
                     Operands::Associative => join_neighbours(arguments, &call, parser)?,
-                    Operands::Commutative => join_all(arguments, &call, parser)?,
+                    Operands::Commutative | Operands::CommutativeTogether => {
+                        join_all(arguments, &call, parser)?
+                    }
                 };
                 Ok(call(arguments))
             }
@@ -207,10 +266,11 @@ impl Operator {
                     operator: self.name,
                     parameters,
                     codes: *codes,
+                    as_it_is: *operands == Operands::InTurnLater,
                 };
                 let (arguments, given) = read.parse(value, *reading, parser)?;
                 let call = ExpressionNode::call(self.name, *run, arguments, given);
-                let call = call.taken(operands.are_in_turn());
+                let call = call.taken(operands.taking());
                 let call = call.with_fallbacks(fallbacks(parameters));
                 Ok(match operands {
                     Operands::InTurnLater | Operands::TogetherLater => call.not_folded(),
@@ -308,6 +368,8 @@ struct Named {
     operator: &'static str,
     parameters: &'static [Parameter],
     codes: NamedCodes,
+    /// Not even its operands are evaluated while parsing.
+    as_it_is: bool,
 }
 
 impl Named {
@@ -333,7 +395,7 @@ impl Named {
             let (name, value) = element.map_err(malformed)?;
             let index = self.place(name.as_str())?;
             if let Reading::AsWritten = reading {
-                arguments[index] = parser.operand(value)?;
+                arguments[index] = self.operand(value, parser)?;
             }
             written[index] = Some(value);
             given |= 1 << index;
@@ -341,7 +403,7 @@ impl Named {
         self.check_given(given)?;
         let mut read = |index: usize| {
             if let Some(value) = written[index] {
-                arguments[index] = parser.operand(value)?;
+                arguments[index] = self.operand(value, parser)?;
             }
             Ok::<(), QueryError>(())
         };
@@ -352,6 +414,17 @@ impl Named {
             Reading::Own(order) => order.iter().copied().try_for_each(&mut read)?,
         }
         Ok((arguments, given))
+    }
+
+    fn operand(
+        &self,
+        value: RawBsonRef<'_>,
+        parser: &mut Parser<'_>,
+    ) -> Result<ExpressionNode, QueryError> {
+        match self.as_it_is {
+            true => parser.operand_as_it_is(value),
+            false => parser.operand(value),
+        }
     }
 
     fn place(&self, name: &str) -> Result<usize, QueryError> {

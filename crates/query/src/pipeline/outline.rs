@@ -6,7 +6,6 @@ use bson::{RawArray, RawBsonRef, RawDocument};
 
 use banyan_document::field;
 
-use super::field_name::check_field_name;
 use super::merge::Specification;
 use super::table::{self, Row};
 use super::write::out_target;
@@ -86,7 +85,7 @@ fn check_facet(argument: RawBsonRef<'_>) -> Result<(), QueryError> {
     };
     for (name, pipeline) in facets.iter().map_while(Result::ok) {
         let name = name.as_str();
-        check_field_name(name)?;
+        check_facet_name(name)?;
         let RawBsonRef::Array(pipeline) = pipeline else {
             return error(
                 40170,
@@ -97,7 +96,7 @@ fn check_facet(argument: RawBsonRef<'_>) -> Result<(), QueryError> {
             );
         };
         for item in items(pipeline) {
-            let RawBsonRef::Document(stage) = item else {
+            if !matches!(item, RawBsonRef::Document(_)) {
                 return error(
                     40171,
                     format!(
@@ -106,11 +105,31 @@ fn check_facet(argument: RawBsonRef<'_>) -> Result<(), QueryError> {
                         type_name(Some(item))
                     ),
                 );
-            };
-            check_stage(stage)?;
+            }
         }
     }
-    Ok(())
+    let pipelines = facets.iter().map_while(Result::ok);
+    let mut stages = pipelines
+        .filter_map(|(_, pipeline)| pipeline.as_array())
+        .flat_map(items)
+        .filter_map(|stage| stage.as_document());
+    stages.try_for_each(check_stage)
+}
+
+/// A facet is a field of the result.
+fn check_facet_name(name: &str) -> Result<(), QueryError> {
+    match name {
+        "" => error(15998, "FieldPath field names may not be empty strings."),
+        _ if name.starts_with('$') => error(
+            16410,
+            "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
+        ),
+        _ if name.contains('.') => error(
+            16412,
+            "FieldPath field names may not contain '.'. Consider using $getField or $setField.",
+        ),
+        _ => Ok(()),
+    }
 }
 
 fn check_graph_lookup(argument: RawBsonRef<'_>) -> Result<(), QueryError> {

@@ -185,7 +185,8 @@ fn parse_inner(
             ),
         ),
     };
-    check(|row| row.place == Place::Last || row.name == "$changeStream")?;
+    let is_misplaced: fn(&Row) -> bool =
+        |row| row.place == Place::Last || row.name == "$changeStream";
     // In a stage that reads no other collection there is nothing to search in.
     let reads = matches!(operator, "$lookup" | "$unionWith");
     let parse = || match &context.text {
@@ -204,6 +205,7 @@ fn parse_inner(
         "$lookup" => context.folding.ignoring_failures(parse)?,
         _ => parse()?,
     };
+    check(is_misplaced)?;
     if operator == "$facet" {
         check(|row| !row.in_facet)?;
         if let Some(stage) = stages

@@ -80,16 +80,17 @@ pub(super) fn parse(
     let output = fields.document("output");
     let output = output.ok_or_else(|| missing("$setWindowFields.output"))?;
     let order = fields.document("sortBy").filter(|order| !order.is_empty());
-    let partition = || parse_partition(fields.get("partitionBy"), context);
-    // What it comes to where it is a constant is told once all else is known to be well formed.
-    context.folding.ignoring_failures(partition)?;
+    let by = fields.get("partitionBy");
+    // What it comes to is told once all else is known to be well formed.
+    let form = || by.map(|by| Expression::parse(by, context)).transpose();
+    context.folding.ignoring_failures(form)?;
     let stage = SetWindowFields {
         order: order
             .map(|order| SortKey::parse(order, context))
             .transpose()?,
         outputs: parse_outputs(output, order, context)?,
         setter: setter(output, context)?,
-        partition: context.folding.at_once(partition)?,
+        partition: context.folding.at_once(|| parse_partition(by, context))?,
         source: source.to_owned(),
     };
     out.push(Arc::new(stage));

@@ -1,11 +1,12 @@
 //! `arrayFilters`: which items `$[identifier]` stands for.
 
+use banyan_document::element::{elements, items};
 use banyan_document::writer::DocumentWriter;
 use bson::{RawBsonRef, RawDocument};
 
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
-use crate::filter::{Filter, MatchNode, has_expression};
+use crate::filter::{Filter, MatchNode};
 use crate::names::Named;
 
 #[derive(Clone, Debug)]
@@ -23,12 +24,7 @@ impl ArrayFilter {
             );
             QueryError::new(error.kind, message)
         };
-        if has_expression(document) {
-            return Err(QueryError::new(
-                ErrorKind::QueryFeatureNotAllowed,
-                "$expr is not allowed in this context",
-            ));
-        }
+        refuse_features(document)?;
         let filter = Filter::parse(document, context).map_err(caused)?;
         let mut identifier = None;
         find_identifier(filter.root(), &mut identifier).map_err(caused)?;
@@ -71,6 +67,25 @@ impl ArrayFilter {
         writer.append(&self.identifier, item);
         self.filter.try_matches(&writer.finish())
     }
+}
+
+/// What looks at more than the elements of an array.
+fn refuse_features(filter: &RawDocument) -> Result<(), QueryError> {
+    for element in elements(filter) {
+        let kind = match (element.name(), element.value()) {
+            ("$expr" | "$jsonSchema", _) => ErrorKind::QueryFeatureNotAllowed,
+            ("$where" | "$text", _) => ErrorKind::BadValue,
+            ("$and" | "$or" | "$nor", RawBsonRef::Array(branches)) => {
+                let mut branches = items(branches).filter_map(|item| item.value().as_document());
+                branches.try_for_each(refuse_features)?;
+                continue;
+            }
+            _ => continue,
+        };
+        let message = format!("{} is not allowed in this context", element.name());
+        return Err(QueryError::new(kind, message));
+    }
+    Ok(())
 }
 
 /// All paths of the filter start with one name.

@@ -68,7 +68,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$dateToParts",
         form: Form::Named {
-            operands: Operands::Together,
+            operands: Operands::Asked,
             parameters: &[required("date"), optional("timezone"), optional("iso8601")],
             run: to_parts,
             reading: Reading::Forward,
@@ -229,10 +229,11 @@ fn local(args: &Arguments<'_>) -> Result<Option<Clock>> {
 }
 
 fn to_parts<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
-    let Some(zone) = zone(args, 1)? else {
+    let args = args.with(0, env)?.with(1, env)?;
+    let Some(zone) = zone(&args, 1)? else {
         return Ok(NULL);
     };
-    let iso = match args.get(2) {
+    let iso = match args.with(2, env)?.get(2) {
         None if !args.is_given(2) => false,
         value if is_nullish(value) => return Ok(NULL),
         Some(RawBsonRef::Boolean(value)) => value,

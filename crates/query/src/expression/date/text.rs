@@ -21,7 +21,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$dateFromString",
         form: Form::Named {
-            operands: Operands::Together,
+            operands: Operands::Asked,
             parameters: &[
                 required("dateString"),
                 optional("format"),
@@ -41,7 +41,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$dateToString",
         form: Form::Named {
-            operands: Operands::Together,
+            operands: Operands::Asked,
             parameters: &[
                 required("date"),
                 optional("format"),
@@ -81,10 +81,12 @@ fn format_argument<'a>(
 }
 
 fn to_string<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    let args = &args.with(0, env)?.with(1, env)?;
     let format = format_argument(args, "$dateToString", 18533)?;
     if let Some(Some(format)) = format {
         check_format(format, WRITTEN)?;
     }
+    let args = &args.with(2, env)?;
     let (Some(zone), Some(format)) = (zone(args, 2)?, format) else {
         return Ok(NULL);
     };
@@ -184,10 +186,12 @@ fn failed<T>(message: String) -> Result<T> {
 }
 
 fn from_string<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    let args = &args.with(0, env)?.with(1, env)?;
     let format = format_argument(args, "$dateFromString", 40684)?;
     if let Some(Some(format)) = format {
         check_format(format, READ)?;
     }
+    let args = &args.with(2, env)?;
     let zone = zone(args, 2)?;
     let parsed = match args.get(0) {
         value if is_nullish(value) => {
