@@ -93,6 +93,9 @@ pub struct CommandSpec {
     pub access: Access,
     /// The fields that it reads, next to the generic ones that the service knows.
     pub fields: &'static [&'static str],
+    /// Checks the form of one of them. MongoDB does so field after field, in the order in which they
+    /// are written, before it looks at what they say together.
+    pub form: Option<CheckForm>,
     /// The fields that it accepts and that have no effect here.
     pub ignored: &'static [&'static str],
     /// Reading, planning or staging it may take long: unless it is clearly small, all of it runs
@@ -108,6 +111,9 @@ pub struct CommandSpec {
     pub run: Run,
 }
 
+/// Refuses a field that has not the form that it has to have.
+pub type CheckForm = fn(params::Field<'_>) -> Result<(), CommandError>;
+
 impl CommandSpec {
     /// A read that any readable member answers, with no fields of its own.
     pub const fn new(name: &'static str, run: Run) -> CommandSpec {
@@ -122,6 +128,7 @@ impl CommandSpec {
             in_transaction: false,
             access: Access::Unnamed,
             fields: &[],
+            form: None,
             ignored: &[],
             computes: false,
             vital: false,
@@ -178,6 +185,11 @@ impl CommandSpec {
         self
     }
 
+    pub const fn form(mut self, check: CheckForm) -> Self {
+        self.form = Some(check);
+        self
+    }
+
     pub const fn ignored(mut self, ignored: &'static [&'static str]) -> Self {
         self.ignored = ignored;
         self
@@ -213,7 +225,12 @@ impl CommandSpec {
             parsed_as: self.parsed_as,
             writes: self.writes,
         };
-        Generic::parse(request, command, |field| self.accepts(field))
+        Generic::parse(request, command, |field| {
+            if let Some(check) = self.form {
+                check(field)?;
+            }
+            Ok(self.accepts(field.name))
+        })
     }
 }
 
@@ -530,12 +547,32 @@ impl<'a> CommandContext<'a> {
 
     /// The collection that the command's own field names.
     pub fn collection(&self) -> Result<&'a str, CommandError> {
+        let name = self.named()?;
+        check_collection_name(self.database(), name)?;
+        Ok(name)
+    }
+
+    /// The collection that the command's own field names, where it has to exist: a name that none
+    /// can have is that of one that does not.
+    pub fn existing_collection(&self) -> Result<&'a str, CommandError> {
+        let name = self.named()?;
+        check_outline(self.database(), name)?;
+        Ok(name)
+    }
+
+    /// The text of the command's own field.
+    pub fn named(&self) -> Result<&'a str, CommandError> {
         match self.argument() {
-            Some(value) => {
-                let name = collection_name(value)?;
-                check_collection_name(self.database(), name)?;
-                Ok(name)
-            }
+            // A command without a parser of its own has another code for what is no text.
+            Some(value) if self.spec.lenient => collection_name(value),
+            Some(RawBsonRef::String(name)) => Ok(name),
+            Some(value) => Err(CommandError::new(
+                ErrorCode::BadValue,
+                format!(
+                    "collection name has invalid type {}",
+                    banyan_document::kind::name(&value)
+                ),
+            )),
             None => Err(CommandError::new(ErrorCode::FailedToParse, "empty command")),
         }
     }
@@ -687,12 +724,21 @@ pub fn collection_name(value: RawBsonRef<'_>) -> Result<&str, CommandError> {
 
 const NAMESPACE_BYTES_MAX: usize = 255;
 
+/// What MongoDB takes for no name at all.
+fn check_outline(database: &str, name: &str) -> Result<(), CommandError> {
+    if name.is_empty() || name.starts_with('.') || name.contains('\0') {
+        return Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("Invalid namespace specified '{database}.{name}'"),
+        ));
+    }
+    Ok(())
+}
+
 /// What MongoDB refuses as a collection's name.
 pub fn check_collection_name(database: &str, name: &str) -> Result<(), CommandError> {
     let invalid = |message: String| Err(CommandError::new(ErrorCode::InvalidNamespace, message));
-    if name.is_empty() || name.starts_with('.') || name.contains('\0') {
-        return invalid(format!("Invalid namespace specified '{database}.{name}'"));
-    }
+    check_outline(database, name)?;
     let is_own = name == "$cmd.aggregate" || (database == "local" && name == "oplog.$main");
     if name.contains('$') && !is_own {
         return invalid(format!(

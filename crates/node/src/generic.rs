@@ -39,11 +39,11 @@ pub struct Command {
 
 impl<'a> Generic<'a> {
     /// Walks the command's fields once: the generic ones are parsed, anything else that the command
-    /// does not accept is refused.
+    /// does not accept, or not in this form, is refused.
     pub fn parse(
         request: &'a Request,
         command: Command,
-        accepts: impl Fn(&str) -> bool,
+        accepts: impl Fn(params::Field<'_>) -> Result<bool, CommandError>,
     ) -> Result<Generic<'a>, CommandError> {
         let mut generic = Generic::default();
         // The first one is the command's own name, which was found already.
@@ -53,7 +53,12 @@ impl<'a> Generic<'a> {
             if name == "$db" {
                 continue;
             }
-            if !generic.take(name, element.value(), command)? && !accepts(name) {
+            let field = params::Field {
+                command: command.parsed_as,
+                name,
+                value: element.value(),
+            };
+            if !generic.take(field, command)? && !accepts(field)? {
                 return Err(CommandError::new(
                     ErrorCode::Location(40415),
                     format!(
@@ -67,17 +72,8 @@ impl<'a> Generic<'a> {
     }
 
     /// Whether the field is one of the generic ones; its value is kept if so.
-    fn take(
-        &mut self,
-        name: &'a str,
-        value: RawBsonRef<'a>,
-        command: Command,
-    ) -> Result<bool, CommandError> {
-        let field = params::Field {
-            command: command.parsed_as,
-            name,
-            value,
-        };
+    fn take(&mut self, field: params::Field<'a>, command: Command) -> Result<bool, CommandError> {
+        let params::Field { name, value, .. } = field;
         match name {
             "$audit" => self.audit = Some(value),
             "$client"

@@ -133,7 +133,7 @@ pub fn check_routing(ctx: &CommandContext<'_>, namespace: &Namespace) -> Result<
         shard: ctx.generic.shard_version,
         database: ctx.generic.database_version,
     };
-    let routed_by = ctx.collection()?;
+    let routed_by = ctx.existing_collection()?;
     match visible_name(namespace.collection()) == Some(routed_by) {
         true => role.check(&Namespace::new(ctx.database(), routed_by), versions, true),
         false => role.check(namespace, versions, true),

@@ -412,7 +412,7 @@ impl NodeService {
     fn write_concern(&self, ctx: &CommandContext<'_>) -> Result<WriteConcern, CommandError> {
         let (spec, given) = (ctx.spec, ctx.generic.write_concern);
         let may_write = spec.writes || spec.name == "aggregate" || has_output(ctx);
-        let is_internal = spec.lenient || spec.name.starts_with('_');
+        let is_internal = spec.name.starts_with('_');
         if !may_write {
             return match given {
                 Some(_) if !is_internal => Err(CommandError::new(

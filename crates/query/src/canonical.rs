@@ -89,16 +89,18 @@ impl CanonicalQuery {
             Some(filter) => Filter::of_query(filter, context)?,
             None => Filter::all_in(context.collator.clone()),
         };
-        if let (Some(projection), Some(filter)) = (written.projection, written.filter) {
-            Projection::check_filter(projection, filter)?;
-        }
+        // What stands beside `$natural` is told of before the projection, any other sort after it.
+        let natural = written
+            .sort
+            .filter(|sort| natural_direction(sort).is_some());
+        Order::parse(natural, None)?;
         // Conditions find nothing there.
         context.metadata.take();
         let projection = written
             .projection
-            .map(|projection| Projection::parse(projection, context))
-            .transpose()?
-            .filter(|projection| !projection.is_identity());
+            .map(|projection| Projection::parse_beside(projection, written.filter, context))
+            .transpose()?;
+        let projection = projection.filter(|projection| !projection.is_identity());
         let mut query = CanonicalQuery {
             filter: Arc::new(filter),
             order: Order::parse_in(written.sort, context)?,

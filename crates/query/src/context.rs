@@ -129,6 +129,17 @@ impl Folding {
         parsed
     }
 
+    /// Parses; a constant that fails is told of at once, whoever parses around.
+    pub(crate) fn at_once<T>(
+        &self,
+        parse: impl FnOnce() -> Result<T, QueryError>,
+    ) -> Result<T, QueryError> {
+        let before = std::mem::take(&mut *self.failures());
+        let parsed = parse();
+        *self.failures() = before;
+        parsed
+    }
+
     /// A constant has failed; the error comes back if no parser is there to tell it later.
     pub(crate) fn failed(&self, error: QueryError) -> Result<(), QueryError> {
         let mut failures = self.failures();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use banyan_document::{Collator, DocumentWriter};
-use banyan_query::pipeline::{self, WhenMatched, WhenNotMatched};
+use banyan_query::pipeline::{self, WhenNotMatched, with_id};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
@@ -213,15 +213,13 @@ pub async fn merge(
         if batch.is_empty() {
             return Ok(());
         }
-        let mut update = DocumentWriter::new();
-        update.append_str("update", &merge.collection);
-        update.begin_array("updates");
-        for document in &batch {
-            push_statement(&mut update, merge, document, collator)?;
-        }
-        update.end();
-        pass_on_bypass(context, &mut update);
-        let reply = nested::run(context, &database, update.finish()).await?;
+        let documents: Vec<_> = batch.iter().map(|document| with_id(document)).collect();
+        let documents = documents.iter().map(|document| &**document);
+        let write = merge.command(documents, collator).map_err(query_error)?;
+        let mut command = DocumentWriter::new();
+        command.append_all(&write);
+        pass_on_bypass(context, &mut command);
+        let reply = nested::run(context, &database, command.finish()).await?;
         if let Some(error) = CommandError::from_write_reply(&reply) {
             return Err(error);
         }
@@ -232,51 +230,4 @@ pub async fn merge(
             return Err(CommandError::new(ErrorCode::Location(13113), text));
         }
     }
-}
-
-fn push_statement(
-    out: &mut DocumentWriter,
-    merge: &pipeline::Merge,
-    document: &RawDocument,
-    collator: Option<&Collator>,
-) -> Result<(), CommandError> {
-    out.push_document();
-    out.begin_document("q");
-    let on: &[String] = if merge.on.is_empty() {
-        &["_id".to_owned()]
-    } else {
-        &merge.on
-    };
-    for name in on {
-        let value = fields::get(document, name).ok_or_else(|| {
-            let text = "$merge write error: 'on' field cannot be missing, null or an array";
-            CommandError::new(ErrorCode::Location(51132), text)
-        })?;
-        out.append(name, value);
-    }
-    out.end();
-    match &merge.when_matched {
-        WhenMatched::Replace => out.append_doc("u", document),
-        WhenMatched::Merge => {
-            out.begin_document("u");
-            out.append_doc("$set", document);
-            out.end();
-        }
-        WhenMatched::KeepExisting => {
-            out.begin_document("u");
-            out.append_doc("$setOnInsert", document);
-            out.end();
-        }
-        WhenMatched::Fail | WhenMatched::Pipeline(_) => {
-            let text = "this whenMatched mode of $merge is not supported through a router";
-            return Err(CommandError::new(ErrorCode::NotImplemented, text));
-        }
-    }
-    out.append_bool("upsert", merge.when_not_matched == WhenNotMatched::Insert);
-    out.append_bool("multi", false);
-    if let Some(collator) = collator {
-        out.append_doc("collation", &collator.collation().to_document());
-    }
-    out.end();
-    Ok(())
 }

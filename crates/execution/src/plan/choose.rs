@@ -74,6 +74,10 @@ pub fn solutions(
     // A filter outweighs a hint.
     if let Some(hint) = request.hint.filter(|_| filter.is_none() || has_ends) {
         let access = hinted(collection, &conjunction, request, hint)?;
+        // No part of such a filter is left for the keys or the documents to be held against.
+        if conjunction.never {
+            return Ok(vec![Solution::nothing()]);
+        }
         let (access, sorted) = orient(access, &query.order);
         return Ok(vec![solution(access, sorted)]);
     }

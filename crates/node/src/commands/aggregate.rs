@@ -95,6 +95,7 @@ impl<'a> Parameters<'a> {
                 }
                 "hint" => parameters.hint = Some(field.value),
                 "let" => parameters.variables = field.document_or_null()?,
+                "explain" if field.is_null() => return Err(field.wrong_type("type 'bool'")),
                 "explain" => parameters.explain = field.bool()?,
                 "cursor" => parameters.has_cursor = true,
                 "allowDiskUse" => parameters.allow_disk_use = Some(field.strict_bool()?),
@@ -156,6 +157,13 @@ fn target<'a>(database: &str, value: RawBsonRef<'a>) -> Result<Option<&'a str>, 
             Ok(Some(name))
         }
         value if params::number(value) == Some(1) => Ok(None),
+        value if params::number(value).is_none() => Err(CommandError::new(
+            ErrorCode::TypeMismatch,
+            format!(
+                "collection name has invalid type {}",
+                banyan_document::kind::name(&value)
+            ),
+        )),
         _ => Err(CommandError::new(
             ErrorCode::FailedToParse,
             "Invalid command format: the 'aggregate' field must specify a collection name or 1",

@@ -89,6 +89,16 @@ impl Limits {
     }
 }
 
+/// What the fields that say a limit have to be.
+pub fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        _ if field.is_null() => Ok(()),
+        "size" | "cappedSize" => parse_size(field).map(drop),
+        "max" | "cappedMax" => parse_max(field).map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// The limits that a `create` gives; `None`: the collection is not to be capped.
 pub fn of_create(ctx: &CommandContext<'_>) -> Result<Option<Limits>, CommandError> {
     let invalid = |why| Err(CommandError::new(ErrorCode::InvalidOptions, why));

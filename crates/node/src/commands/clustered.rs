@@ -121,6 +121,11 @@ pub fn parse_change(field: Field<'_>) -> Result<Option<i64>, CommandError> {
     }
 }
 
+/// Whether a value may be what a `collMod` makes of that time.
+pub fn is_change(field: Field<'_>) -> bool {
+    matches!(field.value, RawBsonRef::String(_)) || params::number(field.value).is_some()
+}
+
 /// A collection's options with another time after which its documents go.
 pub fn with_seconds(options: &RawDocument, seconds: Option<i64>) -> RawDocumentBuf {
     let mut changed = RawDocumentBuf::new();

@@ -13,7 +13,7 @@ use banyan_storage::{CatalogChange, Collection, Index, IndexDefinition, Namespac
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::capped::Limits;
+use super::capped::{self, Limits};
 use super::clustered::{self, EXPIRE};
 use super::images::{self, IMAGES};
 use super::index_expiry;
@@ -33,6 +33,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("collMod", Run::Future(run))
     .access(Access::Checked(reads_and_writes::coll_mod))
     .aliases(&["collmod"])
     .writes()
+    .form(check_form)
     .fields(&[
         "index",
         VALIDATOR,
@@ -47,6 +48,21 @@ pub static SPEC: CommandSpec = CommandSpec::new("collMod", Run::Future(run))
         IMAGES,
         "dryRun",
     ]);
+
+/// What a field has to be, whatever the others are.
+fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        EXPIRE if clustered::is_change(field) => Ok(()),
+        EXPIRE => Err(field.wrong_type("types '[string, long]'")),
+        _ if field.is_null() => Ok(()),
+        "index" | "timeseries" | VALIDATOR => field.document().map(drop),
+        "dryRun" => field.bool().map(drop),
+        "viewOn" => field.str().map(drop),
+        "pipeline" => views::changes::stages(field).map(drop),
+        LEVEL | ACTION => validation::check_form(field),
+        _ => capped::check_form(field),
+    }
+}
 
 /// What a dry run tries, to make an index unique, is not done here.
 fn refuse_dry_run(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
@@ -66,13 +82,13 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 
 async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
-    let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+    let namespace = Namespace::new(ctx.database(), ctx.existing_collection()?);
     let given = |name| ctx.field(name).filter(|field| !field.is_null());
-    refuse_dry_run(ctx)?;
     let on = given("viewOn").map(views::changes::on).transpose()?;
     let stages = given("pipeline").map(views::changes::stages);
     let stages = stages.transpose()?;
     let asked = given("index").map(IndexOption::parse).transpose()?;
+    refuse_dry_run(ctx)?;
     let measured = time_series::named(ctx, namespace.collection());
     let mut key = None;
     if let Some((_, series)) = &measured {
@@ -106,7 +122,6 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     let keep_images = given(IMAGES)
         .map(|field| images::parse(ctx.database(), field))
         .transpose()?;
-    let seconds = ctx.field(EXPIRE).map(clustered::parse_change).transpose()?;
     let limits = Limits::of_change(ctx)?;
     let term = node.replica.writable_term()?;
     let _locks = ctx.lock_exclusive(&[&namespace]).await?;
@@ -118,6 +133,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
         ));
     };
     refuse_for_views(ctx)?;
+    let seconds = ctx.field(EXPIRE).map(clustered::parse_change).transpose()?;
     let series = banyan_replication::time_series::of(&collection);
     if series.is_none() && given("timeseries").is_some() {
         return Err(CommandError::new(
@@ -242,7 +258,7 @@ struct IndexOption<'a> {
     name: Option<&'a str>,
     pattern: Option<&'a RawDocument>,
     hidden: Option<bool>,
-    expires: Option<i64>,
+    expires: Option<Field<'a>>,
     unique: Option<bool>,
     prepare_unique: Option<bool>,
 }
@@ -258,7 +274,10 @@ impl<'a> IndexOption<'a> {
                 "name" => name = Some(field.str()?),
                 "keyPattern" => pattern = Some(field.document()?),
                 "hidden" => hidden = Some(field.bool()?),
-                EXPIRE => expires = Some(index_expiry::of_change(field)?),
+                EXPIRE => {
+                    field.i64()?;
+                    expires = Some(field);
+                }
                 "unique" => unique = Some(field.bool()?),
                 "prepareUnique" => prepare_unique = Some(field.bool()?),
                 other => return Err(params::unknown_field(PARSER, other)),
@@ -274,9 +293,10 @@ impl<'a> IndexOption<'a> {
         })
     }
 
-    /// Whether it names an index and something about it.
+    /// Whether it names an index, as it may be named, and something about it.
     fn check(&self) -> Result<(), CommandError> {
         let refuse = |message: &str| Err(CommandError::new(ErrorCode::InvalidOptions, message));
+        self.expires.map(index_expiry::of_change).transpose()?;
         if self.name.is_some() == self.pattern.is_some() {
             return refuse("Must specify either index name or key pattern, and not both");
         }
@@ -313,14 +333,15 @@ impl<'a> IndexOption<'a> {
         reply: &mut RawDocumentBuf,
     ) -> Result<RawDocumentBuf, CommandError> {
         let mut spec = index.spec.clone();
-        if let Some(seconds) = self.expires {
+        let asked = self.expires.map(index_expiry::of_change).transpose()?;
+        if let Some(seconds) = asked {
             index_expiry::check_change(collection, index)?;
             if let Some(old) = index.expire_after_seconds {
                 reply.append(cstr!("expireAfterSeconds_old"), old);
             }
             reply.append(cstr!("expireAfterSeconds_new"), seconds);
         }
-        let expires = self.expires.or(index.expire_after_seconds);
+        let expires = asked.or(index.expire_after_seconds);
         if let Some(hidden) = self.hidden.filter(|hidden| *hidden != index.hidden) {
             check_hiding(ctx, collection, index, hidden)?;
             spec = index_changes::with_hidden(&spec, hidden);

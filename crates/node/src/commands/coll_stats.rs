@@ -11,7 +11,7 @@ use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 use super::list_databases::index_bytes;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use super::time_series;
-use crate::context::CommandContext;
+use crate::context::{CommandContext, collection_name};
 use crate::errors;
 use crate::params::{self, Field};
 use crate::top::Usage;
@@ -26,16 +26,20 @@ pub static SPEC: CommandSpec = CommandSpec::new("collStats", Run::Inline(run))
     .ignored(&["verbose", "waitForLock", "numericOnly"]);
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
-    let namespace = ctx.namespace()?;
+    let name = match ctx.argument() {
+        Some(value) => collection_name(value)?,
+        None => ctx.existing_collection()?,
+    };
+    let namespace = format!("{}.{}", ctx.database(), ctx.existing_collection()?);
     let scale = scale(ctx)?;
-    if let Some(mut stats) = local::stats(ctx.node, ctx.database(), ctx.collection()?) {
+    if let Some(mut stats) = local::stats(ctx.node, ctx.database(), name) {
         stats.append(cstr!("ns"), namespace);
         stats.append(cstr!("ok"), 1.0);
         return Ok(stats);
     }
     let catalog = ctx.node.replica.store.catalog();
-    let collection = catalog.get(ctx.database(), ctx.collection()?);
-    if let Some((buckets, _)) = time_series::named(ctx, ctx.collection()?) {
+    let collection = catalog.get(ctx.database(), name);
+    if let Some((buckets, _)) = time_series::named(ctx, name) {
         return Ok(of_time_series(&namespace, &buckets, scale));
     }
     if collection.is_none() {
@@ -90,11 +94,13 @@ pub fn append_storage_stats(
     collection: Option<&Collection>,
     scale: i64,
 ) {
+    let Some(collection) = collection else {
+        return append_no_storage_stats(reply, scale);
+    };
     let scaled = |bytes: u64| number(i64::try_from(bytes).unwrap_or(i64::MAX) / scale);
-    let (documents, bytes) = collection.map_or((0, 0), |c| (c.documents(), c.bytes()));
-    let indexes = collection.map_or(&[][..], |c| &c.indexes);
-    let is_capped = collection.is_some_and(|collection| collection.is_capped);
-    let index_total = collection.map_or(0, index_bytes);
+    let (documents, bytes) = (collection.documents(), collection.bytes());
+    let indexes = &collection.indexes;
+    let index_total = index_bytes(collection);
     reply.append(cstr!("size"), scaled(bytes));
     reply.append(
         cstr!("count"),
@@ -110,8 +116,8 @@ pub fn append_storage_stats(
     reply.append(cstr!("numOrphanDocs"), 0);
     reply.append(cstr!("storageSize"), scaled(bytes));
     reply.append(cstr!("freeStorageSize"), 0);
-    reply.append(cstr!("capped"), is_capped);
-    if let Some(limits) = collection.and_then(Collection::capped_limits) {
+    reply.append(cstr!("capped"), collection.is_capped);
+    if let Some(limits) = collection.capped_limits() {
         reply.append(cstr!("max"), number(limits.documents.unwrap_or(0)));
         reply.append(cstr!("maxSize"), number(limits.bytes / scale));
     }
@@ -119,9 +125,7 @@ pub fn append_storage_stats(
         cstr!("nindexes"),
         i32::try_from(indexes.len()).unwrap_or(i32::MAX),
     );
-    let building = collection
-        .into_iter()
-        .flat_map(Collection::building_indexes);
+    let building = collection.building_indexes();
     let building: RawArrayBuf = building.map(|index| index.name.as_str()).collect();
     reply.append(cstr!("indexBuilds"), building);
     reply.append(cstr!("totalIndexSize"), scaled(index_total));
@@ -133,6 +137,24 @@ pub fn append_storage_stats(
         }
     }
     reply.append(cstr!("indexSizes"), sizes);
+    reply.append(cstr!("scaleFactor"), number(scale));
+}
+
+/// Of a collection that does not exist.
+fn append_no_storage_stats(reply: &mut RawDocumentBuf, scale: i64) {
+    for name in [
+        cstr!("size"),
+        cstr!("count"),
+        cstr!("numOrphanDocs"),
+        cstr!("storageSize"),
+        cstr!("totalSize"),
+        cstr!("nindexes"),
+        cstr!("totalIndexSize"),
+    ] {
+        reply.append(name, 0);
+    }
+    reply.append(cstr!("indexDetails"), RawDocumentBuf::new());
+    reply.append(cstr!("indexSizes"), RawDocumentBuf::new());
     reply.append(cstr!("scaleFactor"), number(scale));
 }
 

@@ -26,7 +26,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 }
 
 async fn compact(ctx: &CommandContext<'_>) -> CommandResult {
-    let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+    let namespace = Namespace::new(ctx.database(), ctx.existing_collection()?);
     let node = ctx.node;
     let forced = ctx.field("force").is_some_and(|field| is_true(field.value));
     if node.replication.is_replica_set() && node.replica.is_primary() && !forced {

@@ -45,8 +45,15 @@ pub static CLONE: CommandSpec = CommandSpec::new("cloneCollectionAsCapped", Run:
 
 fn convert<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
-        let namespace = Namespace::new(ctx.database(), ctx.collection()?);
-        let limits = limits(ctx)?;
+        let namespace = Namespace::new(ctx.database(), ctx.existing_collection()?);
+        let limits = match limits(ctx) {
+            // A size that no collection can have is told of one that exists.
+            Err(error) if error.code == ErrorCode::BadValue => {
+                source(ctx, &namespace)?;
+                return Err(error);
+            }
+            limits => limits?,
+        };
         refuse_special(ctx, &namespace)?;
         let name = namespace.collection();
         let staged = format!("tmp{}.convertToCapped.{name}", random_name());

@@ -9,7 +9,7 @@ use banyan_replication::write::catalog_ops;
 use banyan_replication::write::validation::{ACTION, LEVEL, VALIDATOR};
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use super::capped;
 use super::clustered::{self, CLUSTERED, EXPIRE, location};
@@ -20,13 +20,14 @@ use super::time_series;
 use super::validation;
 use crate::collation;
 use crate::context::CommandContext;
-use crate::params;
+use crate::params::{self, Field};
 use crate::profiler::{BYTES_MAX, PROFILE};
 use crate::views;
 
 pub static SPEC: CommandSpec = CommandSpec::new("create", Run::Future(run))
     .access(Access::Checked(reads_and_writes::create))
     .writes()
+    .form(check_form)
     .fields(&[
         "capped",
         "size",
@@ -57,17 +58,27 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 
 async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
-    if !matches!(ctx.argument(), Some(RawBsonRef::String(_))) {
-        return Err(CommandError::new(
-            ErrorCode::BadValue,
-            "a collection's name has to be a string",
-        ));
+    let is_clustered = ctx.field(CLUSTERED).is_some_and(|field| !field.is_null());
+    if is_clustered {
+        refuse_beside_clustered(ctx)?;
     }
+    let capped = capped::of_create(ctx)?;
     let namespace = Namespace::new(ctx.database(), ctx.collection()?);
     refuse_reserved(&namespace)?;
+    ctx.field("viewOn")
+        .filter(|field| !field.is_null())
+        .map(views::changes::on)
+        .transpose()?;
     refuse_temporary(ctx)?;
     let collation = collation(ctx)?.map(|collator| collator.collation().to_document());
-    let others = Others::parse(ctx, collation.as_deref())?;
+    Others::check(ctx, collation.as_deref())?;
+    // That there is such a collection is told before what is wrong with its indexes.
+    let late = |error: CommandError| match () {
+        () if is_of_form(&error) => error,
+        () if node.replica.store.catalog().find(&namespace).is_some() => exists(&namespace),
+        () => error,
+    };
+    let others = Others::parse(ctx).map_err(late)?;
     let done = || {
         let mut reply = RawDocumentBuf::new();
         if let Some(note) = others.note {
@@ -76,12 +87,14 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
         reply.append(cstr!("ok"), 1.0);
         reply
     };
-    let clustered = ctx.field(CLUSTERED).map(clustered::parse).transpose()?;
-    let clustered = clustered.flatten();
-    if clustered.is_some() {
-        refuse_beside_clustered(ctx)?;
+    let clustered = ctx.field(CLUSTERED).map(clustered::parse).transpose();
+    let clustered = clustered.map_err(late)?.flatten();
+    if clustered.is_some() && ctx.field("idIndex").is_some_and(|field| !field.is_null()) {
+        return Err(late(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "The 'clusteredIndex' option is not supported with the 'idIndex' option",
+        )));
     }
-    let capped = capped::of_create(ctx)?;
     let seconds = expiration(ctx, clustered.is_some())?;
     if let Some(series) = time_series::create::parse(ctx)? {
         if ctx.field("flags").is_some_and(|field| !field.is_null()) {
@@ -125,10 +138,7 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     let term = node.replica.writable_term()?;
     let _locks = ctx.lock_exclusive(&[&namespace]).await?;
     if node.replica.store.catalog().find(&namespace).is_some() {
-        return Err(CommandError::new(
-            ErrorCode::NamespaceExists,
-            format!("Collection {namespace} already exists."),
-        ));
+        return Err(exists(&namespace));
     }
     if is_time_series(&node.replica, &namespace) {
         return Err(CommandError::new(
@@ -147,6 +157,41 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     let change: CatalogChange = catalog_ops::creation(&node.replica, &namespace, options);
     catalog_ops::apply(&node.replica, &[change], term).await?;
     Ok(done())
+}
+
+fn is_of_form(error: &CommandError) -> bool {
+    matches!(
+        error.code,
+        ErrorCode::TypeMismatch | ErrorCode::Location(40414 | 40415)
+    )
+}
+
+fn exists(namespace: &Namespace) -> CommandError {
+    CommandError::new(
+        ErrorCode::NamespaceExists,
+        format!("Collection {namespace} already exists."),
+    )
+}
+
+/// What a field has to be, whatever the others are.
+fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    if field.is_null() {
+        return Ok(());
+    }
+    match field.name {
+        "capped" | "autoIndexId" | "temp" => field.bool().map(drop),
+        "collation" => match Collator::parse_default(field.document()?).map_err(collation::error) {
+            // What the fields say together is told later.
+            Err(error) if is_of_form(&error) => Err(error),
+            _ => Ok(()),
+        },
+        "idIndex" | "storageEngine" | "timeseries" | VALIDATOR => field.document().map(drop),
+        "viewOn" => views::changes::on(field).map(drop),
+        "pipeline" => views::changes::stages(field).map(drop),
+        EXPIRE | "flags" => field.i64().map(drop),
+        LEVEL | ACTION => validation::check_form(field),
+        _ => capped::check_form(field),
+    }
 }
 
 /// Names that begin with `system.` are the server's, but for a few.
@@ -302,9 +347,6 @@ fn refuse_beside_clustered(ctx: &CommandContext<'_>) -> Result<(), CommandError>
                 "{}: 'timeseries' is not allowed with 'clusteredIndex'",
                 ctx.namespace()?
             )),
-            "idIndex" => invalid(
-                "The 'clusteredIndex' option is not supported with the 'idIndex' option".to_owned(),
-            ),
             _ => continue,
         });
     }

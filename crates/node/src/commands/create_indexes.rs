@@ -16,19 +16,32 @@ use super::clustered::{self, CLUSTERED_OPTION, EXPIRE};
 use super::create;
 use super::geo_indexes;
 use super::index_expiry;
+use super::index_outline;
 use super::index_specification as specification;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::time_series;
 use crate::context::CommandContext;
 use crate::errors;
+use crate::forms;
 use crate::index_builds::{self, Begun, quorum};
 use crate::index_changes;
+use crate::params::Field;
 
 pub static SPEC: CommandSpec = CommandSpec::new("createIndexes", Run::Future(run))
     .access(Access::Collection(Action::CreateIndex))
     .aliases(&["createindexes"])
     .writes()
-    .fields(&["indexes", "commitQuorum", "ignoreUnknownIndexOptions", "v"]);
+    .fields(&["indexes", "commitQuorum", "ignoreUnknownIndexOptions", "v"])
+    .form(check_form);
+
+/// What a field has to be, whatever the others are.
+fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "indexes" => forms::array(field),
+        "ignoreUnknownIndexOptions" => field.bool().map(drop),
+        _ => Ok(()),
+    }
+}
 
 const INDEXES_MAX: usize = 64;
 
@@ -45,6 +58,7 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
             format!("cannot write to {namespace}"),
         ));
     }
+    create::refuse_reserved(&namespace)?;
     let measured = time_series::named(ctx, namespace.collection());
     let asked = asked(ctx, measured.as_ref().map(|(_, series)| series))?;
     let quorum = ctx.field("commitQuorum").filter(|field| !field.is_null());
@@ -55,7 +69,6 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
             if node.replica.store.catalog().find(&namespace).is_none() {
                 refuse_clustered(&asked)?;
                 refuse_repeated(&asked)?;
-                create::refuse_reserved(&namespace)?;
             }
             let context = ctx.write_context();
             let created = catalog_ops::create_if_missing(&context, &namespace, None).await?;
@@ -168,6 +181,10 @@ fn asked(
             ErrorCode::BadValue,
             "Must specify at least one index to create",
         ));
+    }
+    for spec in &asked {
+        index_outline::check(spec, ignores_unknown)
+            .map_err(|error| in_specification(spec, error))?;
     }
     asked
         .into_iter()

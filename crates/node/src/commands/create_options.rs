@@ -18,22 +18,35 @@ pub struct Others {
 }
 
 impl Others {
-    /// Of a command that makes a collection with this collation.
-    pub fn parse(
+    /// Looks at those that can be judged whether or not there is such a collection. It is to have
+    /// this collation.
+    pub fn check(
         ctx: &CommandContext<'_>,
         collation: Option<&RawDocument>,
-    ) -> Result<Others, CommandError> {
+    ) -> Result<(), CommandError> {
         let given = |name| ctx.field(name).filter(|field: &Field<'_>| !field.is_null());
-        let mut others = Others {
-            kept: RawDocumentBuf::new(),
-            note: None,
-        };
         if let Some(field) = given("flags") {
             field.i64()?;
         }
         if let Some(field) = given("encryptedFields") {
             refuse_encrypted(ctx, field)?;
         }
+        given("indexOptionDefaults")
+            .map(index_defaults)
+            .transpose()?;
+        let is_special = given("timeseries").is_some();
+        match given("idIndex").filter(|_| !is_special) {
+            Some(field) => check_id_index(field.document()?, collation),
+            None => Ok(()),
+        }
+    }
+
+    pub fn parse(ctx: &CommandContext<'_>) -> Result<Others, CommandError> {
+        let given = |name| ctx.field(name).filter(|field: &Field<'_>| !field.is_null());
+        let mut others = Others {
+            kept: RawDocumentBuf::new(),
+            note: None,
+        };
         let engines = given("storageEngine").map(engines).transpose()?;
         let defaults = given("indexOptionDefaults")
             .map(index_defaults)
@@ -69,8 +82,13 @@ impl Others {
             }
             None => {}
         }
-        if let Some(field) = id_index {
-            check_id_index(field.document()?, collation)?;
+        if let Some(field) = id_index
+            && field.document()?.get_str("name").is_ok_and(str::is_empty)
+        {
+            return Err(CommandError::new(
+                ErrorCode::CannotCreateIndex,
+                "index name cannot be empty",
+            ));
         }
         Ok(others)
     }
@@ -171,12 +189,6 @@ fn check_id_index(
     index: &RawDocument,
     collation: Option<&RawDocument>,
 ) -> Result<(), CommandError> {
-    if index.get_str("name").is_ok_and(str::is_empty) {
-        return Err(CommandError::new(
-            ErrorCode::CannotCreateIndex,
-            "index name cannot be empty",
-        ));
-    }
     let mut named = RawDocumentBuf::new();
     for (name, value) in index.iter().flatten() {
         // Any name will do.
@@ -207,6 +219,12 @@ fn check_id_index(
         ));
     }
     let normalized = specification::normalize(&named, false)?;
+    if index.get("name").ok().flatten().is_none() {
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "The 'name' field is a required property of an index specification",
+        ));
+    }
     let own = normalized.get_document("collation").ok();
     let own = own.filter(|own| **own != *specification::simple());
     match own.is_none() && index.get("collation").ok().flatten().is_none() || own == collation {

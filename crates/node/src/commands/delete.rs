@@ -17,9 +17,10 @@ use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::time_series::{self, changes::Delete};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::collation::{Asked, of_collection};
-use crate::context::CommandContext;
+use crate::context::{CommandContext, check_collection_name};
 use crate::errors;
-use crate::params;
+use crate::forms;
+use crate::params::{self, Field};
 use crate::profiling;
 use crate::reads::query_context;
 
@@ -28,6 +29,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
     .parsed_as("delete")
     .writes()
     .in_transaction()
+    .form(check_form)
     .fields(&["deletes", "ordered", "let"])
     .ignored(&[
         "bypassDocumentValidation",
@@ -35,6 +37,14 @@ pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
         "encryptionInformation",
     ])
     .computes();
+
+/// What a field has to be, whatever the others are.
+fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "deletes" => forms::array(field),
+        _ => Ok(()),
+    }
+}
 
 /// What errors call a statement.
 const PARSER: &str = "delete.deletes";
@@ -52,6 +62,7 @@ impl<'a> Statement<'a> {
         let (mut filter, mut limit, mut hint, mut collation) = (None, None, None, None);
         for field in params::fields(PARSER, document) {
             match field.name {
+                "q" if field.is_null() => {}
                 "q" => filter = Some(field.document()?),
                 "limit" => limit = Some(field.value),
                 "hint" => hint = write_report::hint(field)?,
@@ -100,13 +111,14 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 }
 
 async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
-    let collection = ctx.collection()?;
     let documents = ctx.request.batch("deletes")?;
-    write_report::check_size(documents.len())?;
     let statements = documents
         .iter()
         .map(|d| Statement::parse(d))
         .collect::<Result<Vec<_>, _>>()?;
+    let collection = ctx.existing_collection()?;
+    write_report::check_size(documents.len())?;
+    check_collection_name(ctx.database(), collection)?;
     let variables = ctx.field("let").map(|field| field.document_or_null());
     let variables = variables.transpose()?.flatten();
     // Once for all statements: it looks through the whole request.

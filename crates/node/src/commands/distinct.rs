@@ -51,6 +51,7 @@ impl<'a> Parameters<'a> {
         for (position, field) in params::fields("distinct", body).enumerate() {
             match field.name {
                 _ if position == 0 => parameters.collection = collection_name(field.value)?,
+                "key" if field.is_null() => {}
                 "key" => key = Some(field.str()?),
                 "query" => parameters.filter = field.document_or_null()?,
                 "hint" => parameters.hint = Some(field.value),

@@ -40,7 +40,7 @@ fn drop_profile(ctx: &CommandContext<'_>, namespace: &Namespace) -> CommandResul
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let node = ctx.node;
-        let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+        let namespace = Namespace::new(ctx.database(), ctx.existing_collection()?);
         if stored::is_protected(&namespace) {
             return Err(CommandError::new(
                 ErrorCode::IllegalOperation,

@@ -25,19 +25,31 @@ pub static SPEC: CommandSpec = CommandSpec::new("dropIndexes", Run::Future(run))
     .access(Access::Collection(Action::DropIndex))
     .aliases(&["deleteIndexes", "dropindexes"])
     .writes()
-    .fields(&["index"]);
+    .fields(&["index"])
+    .form(check_form);
+
+/// What a field has to be, whatever the others are.
+fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    let is_right = match field.value {
+        _ if field.name != "index" => true,
+        RawBsonRef::String(_) | RawBsonRef::Document(_) => true,
+        RawBsonRef::Array(names) => {
+            let mut names = names.into_iter().flatten();
+            names.all(|name| matches!(name, RawBsonRef::String(_)))
+        }
+        _ => false,
+    };
+    match is_right {
+        true => Ok(()),
+        false => Err(field.wrong_type("types '[array, object, string]'")),
+    }
+}
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let node = ctx.node;
-        let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+        let namespace = Namespace::new(ctx.database(), ctx.existing_collection()?);
         let field = ctx.required("index")?;
-        if !matches!(
-            field.value,
-            RawBsonRef::String(_) | RawBsonRef::Document(_) | RawBsonRef::Array(_)
-        ) {
-            return Err(field.wrong_type("types '[array, object, string]'"));
-        }
         let measured = time_series::named(ctx, namespace.collection());
         let key = match (&measured, field.value) {
             (Some((_, series)), RawBsonRef::Document(key)) => {

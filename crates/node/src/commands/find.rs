@@ -23,6 +23,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::aggregate;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::write_report;
 use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name};
 use crate::cursors::batch::Batch;
@@ -57,13 +58,13 @@ pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
         "collation",
         "let",
         "allowDiskUse",
+        "ntoreturn",
     ])
     .ignored(&[
         "allowPartialResults",
         "oplogReplay",
         "term",
         "readOnce",
-        "ntoreturn",
         "_use44SortKeys",
         "includeQueryStatsMetrics",
         "runtimeConstants",
@@ -97,6 +98,7 @@ impl<'a> Parameters<'a> {
     /// From the command itself, or from one inside an `explain`.
     pub fn parse(database: &str, body: &'a RawDocument) -> Result<Parameters<'a>, CommandError> {
         let mut parameters = Parameters::default();
+        let mut number_to_return = None;
         let document = |field: Field<'a>| {
             let document = field.document()?;
             Ok::<_, CommandError>(Some(document).filter(|document| !document.is_empty()))
@@ -110,11 +112,8 @@ impl<'a> Parameters<'a> {
                 "filter" => parameters.filter = document(field)?,
                 "sort" => parameters.sort = document(field)?,
                 "projection" => parameters.projection = document(field)?,
-                "hint" => {
-                    parameters.hint = Some(field.value)
-                        .filter(|hint| !matches!(hint, RawBsonRef::Document(d) if d.is_empty()));
-                }
-                "skip" | "limit" | "batchSize" | "let" if field.is_null() => {}
+                "hint" => parameters.hint = write_report::hint(field)?,
+                "skip" | "limit" | "batchSize" | "let" | "ntoreturn" if field.is_null() => {}
                 "skip" => parameters.skip = field.unsigned()?,
                 "limit" => parameters.limit = Some(field.unsigned()?).filter(|limit| *limit > 0),
                 "batchSize" => parameters.batch.size = Some(field.unsigned()?),
@@ -133,11 +132,15 @@ impl<'a> Parameters<'a> {
                 "collation" => {
                     parameters.collation = Asked::of(Some(field.document()?))?;
                 }
+                "ntoreturn" => number_to_return = Some(field.unsigned()?),
                 "returnKey" => parameters.return_key = field.strict_bool()?,
                 _ => {}
             }
         }
         check_collection_name(database, parameters.collection)?;
+        if number_to_return.is_some() {
+            return Err(parameters.refuse_number_to_return());
+        }
         if parameters.await_data && !parameters.tailable {
             return Err(CommandError::new(
                 ErrorCode::FailedToParse,
@@ -146,6 +149,20 @@ impl<'a> Parameters<'a> {
         }
         parameters.check_tail()?;
         Ok(parameters)
+    }
+
+    /// `ntoreturn` is what a find has that came as a message of old, which no command is.
+    fn refuse_number_to_return(&self) -> CommandError {
+        match self.limit.is_some() || self.batch.size.is_some() {
+            true => CommandError::new(
+                ErrorCode::BadValue,
+                "'limit' or 'batchSize' fields can not be set with 'ntoreturn' field.",
+            ),
+            false => CommandError::new(
+                ErrorCode::Location(5_746_102),
+                "The ntoreturn find command parameter is not supported by the find command",
+            ),
+        }
     }
 
     /// Who tails a collection sees it in the order in which it grows, for as long as it does.
@@ -184,6 +201,14 @@ impl<'a> Parameters<'a> {
 
     /// The query in its one form.
     pub fn canonical(&self, context: &Context) -> Result<CanonicalQuery, CommandError> {
+        let beside = |hint: &RawDocument| hint.iter().count() > 1;
+        let natural = self.hint.and_then(|hint| hint.as_document());
+        if natural.is_some_and(|hint| plan::natural_direction(hint).is_some() && beside(hint)) {
+            return Err(CommandError::new(
+                ErrorCode::BadValue,
+                "$natural hint cannot stand beside others",
+            ));
+        }
         let written = Written {
             filter: self.filter,
             sort: self.sort,

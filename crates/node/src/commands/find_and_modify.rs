@@ -5,6 +5,7 @@ use std::sync::Arc;
 use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
 use banyan_query::Context;
+use banyan_query::canonical::Order;
 use banyan_query::filter::Filter;
 use banyan_query::metadata::Metadata;
 use banyan_query::projection::Projection;
@@ -23,6 +24,7 @@ use super::write_report;
 use crate::collation::Asked;
 use crate::context::CommandContext;
 use crate::errors;
+use crate::forms;
 use crate::params;
 use crate::reads::query_context;
 
@@ -90,6 +92,7 @@ impl<'a> Parameters<'a> {
                     parameters.fields = field.document_or_null()?.filter(|f| !f.is_empty());
                 }
                 "upsert" => parameters.upsert = field.bool()?,
+                "arrayFilters" if field.is_null() => forms::array(field)?,
                 "arrayFilters" => parameters.array_filters = Some(params::documents(field)?),
                 "hint" => parameters.hint = write_report::hint(field)?,
                 "let" => parameters.variables = field.document_or_null()?,
@@ -131,7 +134,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     let collection = ctx.collection()?;
     let empty = RawDocumentBuf::new();
-    let parameters = Parameters::parse(ctx, &empty)?;
+    let mut parameters = Parameters::parse(ctx, &empty)?;
     let collator = parameters.collation.collator(ctx, collection);
     let context = Context {
         is_upsert: parameters.upsert,
@@ -145,8 +148,9 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         None => None,
     };
     let filter = Filter::of_query(parameters.query, &context).map_err(errors::query)?;
-    if let Some(fields) = parameters.fields {
-        Projection::check_filter(fields, parameters.query).map_err(errors::query)?;
+    Order::parse_in(parameters.sort, &context).map_err(errors::query)?;
+    if !may_show(ctx, collection, &parameters) {
+        parameters.fields = None;
     }
     // Where nothing is searched for there is no score, which is no error here.
     let text = TextContext::new(SearchedIndex::Elsewhere);
@@ -157,7 +161,7 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     context.metadata.take();
     let projection = parameters
         .fields
-        .map(|fields| Projection::parse(fields, &scored))
+        .map(|fields| Projection::parse_beside(fields, Some(parameters.query), &scored))
         .transpose()
         .map_err(errors::query)?;
     if context.metadata.take().has(Metadata::SortKey) {
@@ -253,6 +257,12 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     staging.finish().await?;
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)
+}
+
+/// Whether there can be a document to show. Where there is none, nobody looks at how.
+fn may_show(ctx: &CommandContext<'_>, collection: &str, parameters: &Parameters<'_>) -> bool {
+    let catalog = ctx.node.replica.store.catalog();
+    parameters.upsert || catalog.get(ctx.database(), collection).is_some()
 }
 
 /// What goes wrong with a document is told so; not what ends the operation, or is wrong with its plan.

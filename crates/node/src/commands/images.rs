@@ -53,16 +53,25 @@ pub fn append(options: &mut RawDocumentBuf) {
     );
 }
 
+/// What stands before them among the options of a collection.
+const BEFORE: [&str; 5] = ["capped", "size", "max", "autoIndexId", "temp"];
+
 /// A collection's options with the images turned on or off.
 pub fn with(options: &RawDocument, keep: bool) -> RawDocumentBuf {
     let mut changed = RawDocumentBuf::new();
-    for (name, value) in options.iter().flatten() {
-        if name.as_str() != IMAGES {
-            changed.append(name, value);
-        }
+    let (before, behind): (Vec<_>, Vec<_>) = options
+        .iter()
+        .flatten()
+        .filter(|(name, _)| name.as_str() != IMAGES)
+        .partition(|(name, _)| BEFORE.contains(&name.as_str()));
+    for (name, value) in before {
+        changed.append(name, value);
     }
     if keep {
         append(&mut changed);
+    }
+    for (name, value) in behind {
+        changed.append(name, value);
     }
     changed
 }

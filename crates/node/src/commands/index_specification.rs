@@ -3,6 +3,7 @@
 use banyan_document::key::{KeyPattern, KeyPatternError};
 use banyan_document::{Collator, Number};
 use banyan_query::Context;
+use banyan_query::filter::Filter;
 use banyan_query::projection::Projection;
 use banyan_replication::write::catalog_ops;
 use banyan_text::{Definition, TextError};
@@ -13,6 +14,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use super::clustered::{self, CLUSTERED_OPTION, EXPIRE};
 use super::geo_indexes;
 use super::index_expiry;
+use super::index_outline;
 use crate::collation;
 use crate::errors;
 use crate::params::{self, Field};
@@ -22,6 +24,7 @@ pub fn normalize(
     spec: &RawDocument,
     ignores_unknown: bool,
 ) -> Result<RawDocumentBuf, CommandError> {
+    index_outline::check(spec, ignores_unknown)?;
     let (mut key, mut name, mut collation, mut version) = (None, None, None, None);
     let (mut expires, mut background) = (None, None);
     let mut format = 2;
@@ -66,11 +69,7 @@ pub fn normalize(
             }
             EXPIRE => expires = Some(index_expiry::of_new(field, spec)?),
             "collation" => collation = Some(completed_collation(field)?),
-            "wildcardProjection" => {
-                check_projected(spec)?;
-                check_wildcard_projection(field)?;
-                options.append(option, value);
-            }
+            "wildcardProjection" => options.append(option, value),
             "2dsphereIndexVersion" => version = Some(field.i64()?),
             "v" => format = format_version(field)?,
             "storageEngine" => {
@@ -111,25 +110,12 @@ pub fn normalize(
                 options.append(option, whole(field)?);
             }
             "ns" | "dropDups" => {}
-            _ if ignores_unknown => {}
-            other => {
-                return Err(CommandError::new(
-                    ErrorCode::InvalidIndexSpecificationOption,
-                    format!(
-                        "The field '{other}' is not valid for an index specification. \
-                         Specification: {}",
-                        errors::shown(RawBsonRef::Document(spec))
-                    ),
-                ));
-            }
+            // Those that are not known are refused by now, or nobody minds them.
+            _ => {}
         }
     }
-    let key = key.ok_or_else(|| {
-        CommandError::new(
-            ErrorCode::FailedToParse,
-            "The 'key' field is a required property of an index specification",
-        )
-    })?;
+    // It is there, as the outline says.
+    let key = key.ok_or_else(|| params::missing_field("createIndexes.indexes", "key"))?;
     let text = text_definition(spec, key)?;
     if text.is_none() && matches!(spec.get("weights"), Ok(Some(_))) {
         return Err(CommandError::new(
@@ -142,6 +128,8 @@ pub fn normalize(
         ));
     }
     let key = text.as_ref().map_or(key, |text| &*text.key);
+    let is_id = is_id_key(key);
+    let name = kept_name(name.unwrap_or_default(), is_id)?;
     let pattern = check_pattern(key)?;
     check_wildcard_options(&pattern, &options)?;
     if let Some(seconds) = expires {
@@ -165,7 +153,6 @@ pub fn normalize(
     if pattern.has_plane_field() {
         geo_indexes::check_grid(&options)?;
     }
-    let is_id = is_id_key(key);
     let order = Number::from_raw(first_order(key)).and_then(Number::to_i64_exact);
     if is_id && order != Some(1) {
         return Err(refused(format!(
@@ -180,7 +167,6 @@ pub fn normalize(
             "The 'clustered' option requires the 'unique' option",
         ));
     }
-    let name = kept_name(name, is_id)?;
     let mut normalized = rawdoc! { "v": format, "key": key.to_owned(), "name": name };
     if let Some(background) = background.filter(|_| !is_id) {
         normalized.append(cstr!("background"), background);
@@ -212,8 +198,8 @@ fn refused(message: impl Into<String>) -> CommandError {
     CommandError::new(ErrorCode::BadValue, message.into())
 }
 
-/// A filter that every member can answer at any time by the document alone.
-fn check_partial_filter(filter: &RawDocument) -> Result<(), CommandError> {
+/// A filter by what a document is alone.
+pub fn parse_partial_filter(filter: &RawDocument) -> Result<Filter, CommandError> {
     for (name, _) in filter.iter().flatten() {
         let (code, what) = match name.as_str() {
             "$expr" => (ErrorCode::QueryFeatureNotAllowed, "$expr"),
@@ -226,7 +212,12 @@ fn check_partial_filter(filter: &RawDocument) -> Result<(), CommandError> {
             format!("{what} is not allowed in this context"),
         ));
     }
-    match errors::parse_filter(filter)?.suits_an_index() {
+    errors::parse_filter(filter)
+}
+
+/// A filter that every member can answer at any time by the document alone.
+fn check_partial_filter(filter: &RawDocument) -> Result<(), CommandError> {
+    match parse_partial_filter(filter)?.suits_an_index() {
         true => Ok(()),
         false => Err(CommandError::new(
             ErrorCode::CannotCreateIndex,
@@ -239,7 +230,7 @@ fn check_partial_filter(filter: &RawDocument) -> Result<(), CommandError> {
 }
 
 /// Which of the two formats of keys: there is one here, and what is asked for is shown.
-fn format_version(field: Field<'_>) -> Result<i32, CommandError> {
+pub fn format_version(field: Field<'_>) -> Result<i32, CommandError> {
     let Some(number) = Number::from_raw(field.value) else {
         return Err(field.wrong_type("types '[long, int, decimal, double]'"));
     };
@@ -299,26 +290,22 @@ pub fn is_id_key(key: &RawDocument) -> bool {
         && matches!(params::number(first_order(key)), Some(1 | -1))
 }
 
-fn kept_name(name: Option<String>, is_id: bool) -> Result<String, CommandError> {
+fn kept_name(name: String, is_id: bool) -> Result<String, CommandError> {
     match name {
         _ if is_id => Ok(catalog_ops::ID_INDEX.to_owned()),
-        None => Err(CommandError::new(
-            ErrorCode::FailedToParse,
-            "The 'name' field is a required property of an index specification",
-        )),
-        Some(name) if name.is_empty() => Err(CommandError::new(
+        name if name.is_empty() => Err(CommandError::new(
             ErrorCode::CannotCreateIndex,
             "index name cannot be empty",
         )),
-        Some(name) if name == "*" || name == catalog_ops::ID_INDEX => {
+        name if name == "*" || name == catalog_ops::ID_INDEX => {
             Err(refused(format!("The index name '{name}' is not valid.")))
         }
-        Some(name) => Ok(name),
+        name => Ok(name),
     }
 }
 
 /// A boolean, or a number that stands for one.
-fn flag(field: Field<'_>) -> Result<bool, CommandError> {
+pub fn flag(field: Field<'_>) -> Result<bool, CommandError> {
     if field.is_null() {
         return Err(CommandError::new(
             ErrorCode::TypeMismatch,
@@ -332,13 +319,18 @@ fn flag(field: Field<'_>) -> Result<bool, CommandError> {
     field.bool()
 }
 
+/// Whether a key is that of a text index.
+pub fn is_of_text(key: &RawDocument) -> bool {
+    let mut orders = key.iter().flatten().map(|(_, order)| order);
+    orders.any(|order| matches!(order, RawBsonRef::String(banyan_text::PLUGIN)))
+}
+
 /// What is kept of a text index. `None`: it is none.
 fn text_definition(
     spec: &RawDocument,
     key: &RawDocument,
 ) -> Result<Option<Definition>, CommandError> {
-    let is_text = |value| matches!(value, RawBsonRef::String(banyan_text::PLUGIN));
-    if !key.iter().flatten().any(|(_, value)| is_text(value)) {
+    if !is_of_text(key) {
         return Ok(None);
     }
     let completed = banyan_text::complete(spec);
@@ -380,7 +372,8 @@ fn check_projected(spec: &RawDocument) -> Result<(), CommandError> {
 }
 
 /// A projection that chooses fields and computes none.
-fn check_wildcard_projection(field: Field<'_>) -> Result<(), CommandError> {
+pub fn check_wildcard_projection(field: Field<'_>, spec: &RawDocument) -> Result<(), CommandError> {
+    check_projected(spec)?;
     let projection = field.document()?;
     if projection.is_empty() {
         return Err(CommandError::new(
@@ -459,16 +452,23 @@ fn append(document: &mut RawDocumentBuf, name: &str, value: RawBsonRef<'_>) {
     }
 }
 
+/// What the parts of a key may be, each by itself.
+pub fn check_pattern_form(key: &RawDocument) -> Result<(), CommandError> {
+    match check_pattern(key) {
+        Err(error) if TOGETHER.contains(&error.code) => Ok(()),
+        checked => checked.map(drop),
+    }
+}
+
+/// What is wrong with a key whose parts do not go together.
+const TOGETHER: [ErrorCode; 3] = [
+    ErrorCode::Location(31303),
+    ErrorCode::Location(16800),
+    ErrorCode::Location(16801),
+];
+
 pub fn check_pattern(key: &RawDocument) -> Result<KeyPattern, CommandError> {
     let refuse = |message: String| Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
-    let orders = key.iter().flatten().map(|(_, order)| order);
-    let hashed = orders.filter(|order| *order == RawBsonRef::String("hashed"));
-    if hashed.count() > 1 {
-        return Err(CommandError::new(
-            ErrorCode::Location(31303),
-            "A maximum of one index field is allowed to be hashed",
-        ));
-    }
     for (name, value) in key.iter().flatten() {
         let is_term = value == RawBsonRef::String(banyan_text::PLUGIN);
         if name.as_str() == banyan_text::TERM_FIELD && !is_term {
@@ -483,6 +483,14 @@ pub fn check_pattern(key: &RawDocument) -> Result<KeyPattern, CommandError> {
             RawBsonRef::String(kind) => return refuse(format!("Unknown index plugin '{kind}'")),
             _ => {}
         }
+    }
+    let orders = key.iter().flatten().map(|(_, order)| order);
+    let hashed = orders.filter(|order| *order == RawBsonRef::String("hashed"));
+    if hashed.count() > 1 {
+        return Err(CommandError::new(
+            ErrorCode::Location(31303),
+            "A maximum of one index field is allowed to be hashed",
+        ));
     }
     KeyPattern::parse(key).map_err(|error: KeyPatternError| {
         let code = match error {

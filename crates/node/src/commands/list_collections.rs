@@ -10,14 +10,14 @@ use banyan_document::time_series::visible_name;
 use banyan_query::view;
 use banyan_replication::time_series;
 use banyan_storage::{Catalog, Collection};
-use banyan_wire::OWN_CONNECTION_ID;
+use banyan_wire::{CommandError, OWN_CONNECTION_ID};
 use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use super::clustered::CLUSTERED;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_database_name};
 use crate::cursors::first;
-use crate::params;
+use crate::params::{self, Field};
 use crate::views;
 use crate::virtual_collections::local;
 
@@ -25,8 +25,17 @@ pub static SPEC: CommandSpec = CommandSpec::new("listCollections", Run::Future(r
     .access(Access::Checked(reads_and_writes::list_collections))
     .aliases(&["listcollections"])
     .fields(&["filter", "nameOnly", "cursor", "authorizedCollections"])
+    .form(check_form)
     .ignored(&["includePendingDrops"])
     .computes();
+
+/// What a field has to be, whatever the others are.
+fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "authorizedCollections" => field.strict_bool().map(drop),
+        _ => Ok(()),
+    }
+}
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {

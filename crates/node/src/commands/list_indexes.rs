@@ -53,7 +53,7 @@ impl Shown {
 }
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
-    let name = ctx.collection()?;
+    let name = ctx.existing_collection()?;
     let catalog = ctx.node.replica.store.catalog();
     let measured = time_series::find(&catalog, ctx.database(), name);
     let buckets = measured.as_ref().map(|(buckets, _)| buckets);

@@ -57,6 +57,7 @@ mod host_info;
 mod images;
 pub(crate) mod index_expiry;
 mod index_filters;
+mod index_outline;
 mod index_specification;
 mod insert;
 mod kill_cursors;

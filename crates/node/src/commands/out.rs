@@ -2,13 +2,12 @@
 //!
 //! A secondary may be asked for one: it reads, and has the primary write.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_document::Collator;
-use banyan_query::pipeline::{Merge, Output, WhenMatched, WhenNotMatched};
+use banyan_query::pipeline::{Merge, Output, WhenNotMatched, with_id};
 use banyan_replication::time_series;
 use banyan_replication::write::catalog_ops::independent_spec;
 use banyan_replication::write::context::WriteContext;
@@ -317,18 +316,6 @@ async fn fill_on_primary(
     }
 }
 
-/// Results without an `_id` get one, as inserted documents do.
-fn with_id(row: &RawDocument) -> Cow<'_, RawDocument> {
-    if row.get("_id").is_ok_and(|id| id.is_some()) {
-        return Cow::Borrowed(row);
-    }
-    let mut document = rawdoc! { "_id": bson::oid::ObjectId::new() };
-    for (name, value) in row.iter().flatten() {
-        document.append(name, value);
-    }
-    Cow::Owned(document)
-}
-
 async fn merge_into(
     ctx: &CommandContext<'_>,
     database: &str,
@@ -336,7 +323,6 @@ async fn merge_into(
     collator: Option<&Collator>,
     mut results: Results,
 ) -> Result<(), CommandError> {
-    let upsert = merge.when_not_matched == WhenNotMatched::Insert;
     let must_match = merge.when_not_matched == WhenNotMatched::Fail;
     let catalog = ctx.node.replica.store.catalog();
     let target = catalog.get(database, &merge.collection);
@@ -349,27 +335,11 @@ async fn merge_into(
         if batch.is_empty() {
             return Ok(());
         }
-        if matches!(merge.when_matched, WhenMatched::Fail) {
-            let mut documents = RawArrayBuf::new();
-            batch.iter().for_each(|row| documents.push(&*with_id(row)));
-            let mut insert =
-                rawdoc! { "insert": merge.collection.as_str(), "documents": documents };
-            validation::pass_on(ctx, &mut insert)?;
-            run(ctx, database, insert).await?;
-            continue;
-        }
-        let mut updates = RawArrayBuf::new();
-        for row in &batch {
-            let mut statement = statement(merge, &with_id(row), upsert)?;
-            if let Some(collator) = collator {
-                let collation = collator.collation().to_document();
-                statement.append(cstr!("collation"), collation);
-            }
-            updates.push(statement);
-        }
-        let mut update = rawdoc! { "update": merge.collection.as_str(), "updates": updates };
-        validation::pass_on(ctx, &mut update)?;
-        let reply = run(ctx, database, update).await?;
+        let documents: Vec<_> = batch.iter().map(|row| with_id(row)).collect();
+        let documents = documents.iter().map(|document| &**document);
+        let mut write = merge.command(documents, collator).map_err(errors::query)?;
+        validation::pass_on(ctx, &mut write)?;
+        let reply = run(ctx, database, write).await?;
         let matched = reply.get_i32("n").unwrap_or(0);
         if must_match && matched < i32::try_from(batch.len()).unwrap_or(i32::MAX) {
             return Err(CommandError::new(
@@ -379,51 +349,4 @@ async fn merge_into(
             ));
         }
     }
-}
-
-/// The update that brings one result into the target.
-fn statement(
-    merge: &Merge,
-    document: &RawDocument,
-    upsert: bool,
-) -> Result<RawDocumentBuf, CommandError> {
-    let mut query = RawDocumentBuf::new();
-    let id = [String::from("_id")];
-    let on = if merge.on.is_empty() {
-        &id[..]
-    } else {
-        &merge.on[..]
-    };
-    for field in on {
-        let path = banyan_document::path::Path::parse(field)
-            .map_err(|error| CommandError::new(ErrorCode::BadValue, error.to_string()))?;
-        let Some(value) = banyan_document::path::get(document, &path) else {
-            return Err(CommandError::new(
-                ErrorCode::Location(51132),
-                "$merge write error: 'on' field cannot be missing, null, undefined or an array",
-            ));
-        };
-        if let Ok(name) = bson::raw::CString::try_from(field.as_str()) {
-            query.append(name, rawdoc! { "$eq": value });
-        }
-    }
-    let mut statement = rawdoc! { "q": query, "upsert": upsert };
-    match &merge.when_matched {
-        WhenMatched::Replace => statement.append(cstr!("u"), document.to_owned()),
-        WhenMatched::Merge => statement.append(cstr!("u"), rawdoc! { "$set": document.to_owned() }),
-        WhenMatched::KeepExisting | WhenMatched::Fail => {
-            statement.append(cstr!("u"), rawdoc! { "$setOnInsert": document.to_owned() });
-        }
-        WhenMatched::Pipeline(stages) => {
-            let mut pipeline = RawArrayBuf::new();
-            stages.iter().for_each(|stage| pipeline.push(stage.clone()));
-            statement.append(cstr!("u"), pipeline);
-            let mut constants = rawdoc! { "new": document.to_owned() };
-            for (name, value) in merge.variables.iter().flat_map(|v| v.iter().flatten()) {
-                constants.append(name, value);
-            }
-            statement.append(cstr!("c"), constants);
-        }
-    }
-    Ok(statement)
 }

@@ -391,6 +391,8 @@ pub fn documents(
                     let namespace = Namespace::new(ctx.database(), name);
                     match views::is_view(&ctx.node.replica, &namespace)? {
                         true => stats_of(ctx, name, None, argument),
+                        // How long operations on it took is told of any name.
+                        false if only_latencies(argument) => stats_of(ctx, name, None, argument),
                         false => Err(error),
                     }
                 }
@@ -460,6 +462,12 @@ fn existing<'a>(
             format!("Collection [{}.{name}] not found.", ctx.database()),
         )
     })
+}
+
+/// Whether nothing is asked for that only a collection has.
+fn only_latencies(argument: &RawDocument) -> bool {
+    let mut names = argument.iter().flatten().map(|(name, _)| name);
+    names.all(|name| name.as_str() == "latencyStats")
 }
 
 /// Of a view, which has no `collection`, nothing is told that is a collection's.

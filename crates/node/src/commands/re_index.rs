@@ -25,7 +25,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 
 async fn re_index(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
-    let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+    let namespace = Namespace::new(ctx.database(), ctx.existing_collection()?);
     if node.replication.is_replica_set() {
         return Err(CommandError::new(
             ErrorCode::IllegalOperation,

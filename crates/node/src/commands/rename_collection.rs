@@ -149,6 +149,12 @@ fn namespace(field: Field<'_>) -> Result<Namespace, CommandError> {
             format!("Invalid namespace: {text}"),
         )
     })?;
+    if parsed.collection().is_empty() {
+        return Err(CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!("Invalid namespace specified '{text}'"),
+        ));
+    }
     let is_database = check_database_name(parsed.database()).is_ok();
     check_collection_name(parsed.database(), parsed.collection()).map_err(
         |error| match is_database || text.contains('$') {

@@ -6,6 +6,7 @@ use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
 use banyan_document::time_series::TimeSeries;
 use banyan_query::filter::Filter;
+use banyan_query::pipeline::Pipeline;
 use banyan_query::update::{Update, UpdateContext};
 use banyan_query::{Context, let_variables};
 use banyan_replication::sessions::StatementOutcome;
@@ -21,8 +22,9 @@ use super::time_series::changes::{self, MetaUpdate};
 use super::validation::{self, BYPASS};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::collation::{Asked, of_collection};
-use crate::context::CommandContext;
+use crate::context::{CommandContext, check_collection_name};
 use crate::errors;
+use crate::forms;
 use crate::params::{self, Field};
 use crate::profiling;
 use crate::reads::query_context;
@@ -31,9 +33,18 @@ pub static SPEC: CommandSpec = CommandSpec::new("update", Run::Future(run))
     .access(Access::Checked(reads_and_writes::update))
     .writes()
     .in_transaction()
+    .form(check_form)
     .fields(&["updates", "ordered", "let", BYPASS])
     .ignored(&["runtimeConstants", "encryptionInformation"])
     .computes();
+
+/// What a field has to be, whatever the others are.
+fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "updates" => forms::array(field),
+        _ => Ok(()),
+    }
+}
 
 /// What errors call a statement.
 const PARSER: &str = "update.updates";
@@ -48,6 +59,8 @@ struct Statement<'a> {
     collation: Option<&'a RawDocument>,
     multi: bool,
     upsert: bool,
+    /// An upsert inserts `$$new` of the constants, and not what the pipeline makes.
+    upsert_supplied: bool,
 }
 
 impl<'a> Statement<'a> {
@@ -62,9 +75,11 @@ impl<'a> Statement<'a> {
             collation: None,
             multi: false,
             upsert: false,
+            upsert_supplied: false,
         };
         for field in params::fields(PARSER, document) {
             match field.name {
+                "q" if field.is_null() => {}
                 "q" => filter = Some(field.document()?),
                 "u" => update = Some(field.value),
                 "c" => statement.constants = field.document_or_null()?,
@@ -72,11 +87,10 @@ impl<'a> Statement<'a> {
                 "multi" => statement.multi = field.strict_bool()?,
                 "upsert" => statement.upsert = field.strict_bool()?,
                 "hint" => statement.hint = write_report::hint(field)?,
+                "arrayFilters" if field.is_null() => forms::array(field)?,
                 "arrayFilters" => statement.array_filters = params::documents(field)?,
                 "collation" => statement.collation = field.document_or_null()?,
-                "upsertSupplied" => {
-                    field.strict_bool()?;
-                }
+                "upsertSupplied" => statement.upsert_supplied = field.strict_bool()?,
                 "sampleId" => {}
                 name => return Err(params::unknown_field(PARSER, name)),
             }
@@ -93,8 +107,8 @@ impl<'a> Statement<'a> {
             ));
         }
         if let RawBsonRef::Array(stages) = statement.update {
-            let mut stages = stages.into_iter().flatten();
-            if let Some(value) = stages.find(|stage| !matches!(stage, RawBsonRef::Document(_))) {
+            let mut items = stages.into_iter().flatten();
+            if let Some(value) = items.find(|stage| !matches!(stage, RawBsonRef::Document(_))) {
                 let name = "u";
                 let field = Field {
                     command: PARSER,
@@ -103,12 +117,33 @@ impl<'a> Statement<'a> {
                 };
                 return Err(field.wrong_type("type 'object'"));
             }
+            // Before any statement runs, as for every pipeline.
+            Pipeline::check_outline(stages).map_err(errors::query)?;
         }
         Ok(statement)
     }
 }
 
 impl Statement<'_> {
+    /// What an upsert inserts if the statement says so itself.
+    fn supplied(&self) -> Result<Option<Arc<RawDocumentBuf>>, CommandError> {
+        if !self.upsert_supplied {
+            return Ok(None);
+        }
+        let refuse = |message| Err(CommandError::new(ErrorCode::FailedToParse, message));
+        if !self.upsert {
+            return refuse("'upsertSupplied' goes with 'upsert' only");
+        }
+        if !matches!(self.update, RawBsonRef::Array(_)) {
+            return refuse("'upsertSupplied' goes with a pipeline only");
+        }
+        let constants = self.constants;
+        match constants.and_then(|constants| constants.get_document("new").ok()) {
+            Some(new) => Ok(Some(Arc::new(new.to_owned()))),
+            None => refuse("'upsertSupplied' needs a document 'c.new'"),
+        }
+    }
+
     /// As the profiler shows it.
     fn describe(&self) -> RawDocumentBuf {
         let mut shown = rawdoc! { "q": self.filter.to_owned() };
@@ -193,13 +228,14 @@ impl Done {
 }
 
 async fn update(ctx: &CommandContext<'_>) -> CommandResult {
-    let collection = ctx.collection()?;
     let documents = ctx.request.batch("updates")?;
-    write_report::check_size(documents.len())?;
     let statements = documents
         .iter()
         .map(|d| Statement::parse(d))
         .collect::<Result<Vec<_>, _>>()?;
+    let collection = ctx.existing_collection()?;
+    write_report::check_size(documents.len())?;
+    check_collection_name(ctx.database(), collection)?;
     let create = statements.iter().any(|statement| statement.upsert);
     let variables = ctx.field("let").map(|field| field.document_or_null());
     let variables = variables.transpose()?.flatten();
@@ -370,6 +406,7 @@ async fn one<'a>(
     if let Some(outcome) = staging.settled(id) {
         return Ok(Done::again(outcome));
     }
+    let supplied = statement.supplied()?;
     let own_context = statement.context(context)?;
     let context = own_context.as_ref().unwrap_or(context);
     let stands_alone = own_context.is_none() && statement.array_filters.is_empty();
@@ -419,7 +456,10 @@ async fn one<'a>(
         most: None,
         keep_documents: false,
     };
-    let update_context = UpdateContext::new(DateTime::now(), ctx.node.replica.clock.now());
+    let update_context = UpdateContext {
+        supplied,
+        ..UpdateContext::new(DateTime::now(), ctx.node.replica.clock.now())
+    };
     let action = Action::Update(update, update_context.clone());
     loop {
         let effect = modify::run(staging, &target, &action).await?;

@@ -47,10 +47,10 @@ const LISTED_BYTES_MAX: usize = 1 << 20;
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
-        let namespace = ctx.namespace()?;
+        let namespace = format!("{}.{}", ctx.database(), ctx.existing_collection()?);
         let metadata_only = check_options(ctx)?;
         let (catalog, snapshot) = ctx.node.replica.view();
-        let Some(collection) = catalog.get(ctx.database(), ctx.collection()?) else {
+        let Some(collection) = catalog.get(ctx.database(), ctx.existing_collection()?) else {
             if views::refuse_named(ctx).is_err() {
                 return Err(CommandError::new(
                     ErrorCode::CommandNotSupportedOnView,

@@ -117,6 +117,15 @@ fn one_of<'a>(
     }
 }
 
+/// What the fields that say how a validator counts have to be.
+pub fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        LEVEL => one_of(Some(field), |name| Level::parse(name).is_some()).map(drop),
+        ACTION => one_of(Some(field), |name| Action::parse(name).is_some()).map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses options with a validator that the collection may not have.
 pub fn check(namespace: &Namespace, options: &RawDocument) -> Result<(), CommandError> {
     let Ok(source) = options.get_document(VALIDATOR) else {

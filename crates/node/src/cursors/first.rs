@@ -40,6 +40,7 @@ impl BatchOptions {
             let name = name.as_str();
             let field = named(name, value);
             match name {
+                "batchSize" if field.is_null() => {}
                 "batchSize" => options.size = Some(field.unsigned()?),
                 _ => {
                     return Err(CommandError::new(

@@ -40,7 +40,7 @@ pub fn resolve_in(
 
 /// Refuses a view where the command needs a collection.
 pub fn refuse_named(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
-    let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+    let namespace = Namespace::new(ctx.database(), ctx.existing_collection()?);
     refuse(&ctx.node.replica, &namespace)
 }
 

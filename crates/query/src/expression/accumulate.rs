@@ -9,7 +9,7 @@ use banyan_document::Number;
 use super::arena::{ArrayBuilder, byte_len};
 use super::env::Env;
 use super::node::Arguments;
-use super::operator::{Form, NamedCodes, Operands, Operator, optional, required};
+use super::operator::{Form, NamedCodes, Operands, Operator, Reading, optional, required};
 use super::sum::Sum;
 use super::value::{Value, error, is_nullish, items};
 use crate::error::{ErrorKind, QueryError};
@@ -23,29 +23,31 @@ const CODES: NamedCodes = NamedCodes {
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::variadic("$avg", avg),
-    Operator::commutative("$max", |args, env| extreme(args, env, true)),
+    Operator::commutative_together("$max", |args, env| extreme(args, env, true)),
     Operator {
         name: "$median",
         form: Form::Named {
             operands: Operands::Together,
             parameters: &[required("input"), required("method")],
             run: median,
+            reading: Reading::AsWritten,
             codes: CODES,
         },
     },
-    Operator::commutative("$min", |args, env| extreme(args, env, false)),
+    Operator::commutative_together("$min", |args, env| extreme(args, env, false)),
     Operator {
         name: "$percentile",
         form: Form::Named {
             operands: Operands::Together,
             parameters: &[required("input"), required("method"), optional("p")],
             run: percentiles,
+            reading: Reading::AsWritten,
             codes: CODES,
         },
     },
     Operator::variadic("$stdDevPop", |args, env| deviation(args, env, false)),
     Operator::variadic("$stdDevSamp", |args, env| deviation(args, env, true)),
-    Operator::commutative("$sum", sum),
+    Operator::commutative_together("$sum", sum),
 ];
 
 type Result<T> = std::result::Result<T, QueryError>;

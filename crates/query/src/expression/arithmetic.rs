@@ -15,12 +15,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::fixed("$abs", 1, abs),
     Operator::commutative("$add", add),
     Operator::fixed("$ceil", 1, ceil),
-    Operator::fixed("$divide", 2, divide),
+    Operator::backward("$divide", divide),
     Operator::fixed("$floor", 1, floor),
     Operator::fixed("$mod", 2, remainder),
     Operator::commutative("$multiply", multiply),
     Operator::in_turn("$round", 1, 2, round),
-    Operator::fixed("$subtract", 2, subtract),
+    Operator::backward("$subtract", subtract),
     Operator::in_turn("$trunc", 1, 2, trunc),
 ];
 

@@ -8,8 +8,8 @@ use banyan_document::Number;
 
 use super::arena::{ArrayBuilder, byte_len, check_size};
 use super::env::Env;
-use super::node::{Arguments, ExpressionNode, Run, Special};
-use super::operator::{Form, NamedCodes, Operands, Operator, Parameter, required};
+use super::node::{Arguments, ExpressionNode, Run, Special, Taking};
+use super::operator::{Form, NamedCodes, Operands, Operator, Parameter, Reading, required};
 use super::parse::{Parser, malformed};
 use super::value::{Value, describe, error, is_nullish, items, type_name, wanted_number};
 use crate::error::{ErrorKind, QueryError};
@@ -31,6 +31,7 @@ const fn first_n(name: &'static str, run: Run) -> Operator {
             operands: Operands::InTurnLater,
             parameters: N_PARAMETERS,
             run,
+            reading: Reading::AsWritten,
             codes: N_CODES,
         },
     }
@@ -60,10 +61,10 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
     first_n("$maxN", |args, env| extreme_n(args, env, true)),
     first_n("$minN", |args, env| extreme_n(args, env, false)),
-    Operator::ranged("$range", 2, 3, range),
+    Operator::asked("$range", 2, 3, range),
     Operator::fixed("$reverseArray", 1, reverse),
     Operator::fixed("$size", 1, size),
-    Operator::ranged("$slice", 2, 3, slice),
+    Operator::asked("$slice", 2, 3, slice),
     Operator::special("$sortArray", sort_array),
     Operator::special("$zip", zip),
 ];
@@ -177,12 +178,8 @@ fn parse_index_of_array(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Resul
         parser.failed(QueryError::new(ErrorKind::Location(50809), message))?;
     }
     let run: Run = index_of_array;
-    Ok(ExpressionNode::call(
-        "$indexOfArray",
-        run,
-        arguments,
-        u32::MAX,
-    ))
+    let call = ExpressionNode::call("$indexOfArray", run, arguments, u32::MAX);
+    Ok(call.taken(Taking::Asked))
 }
 
 fn concat_arrays<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
@@ -239,13 +236,13 @@ fn position<'a>(
     Ok(None)
 }
 
-/// The optional start and end of the `$indexOf` operators.
-pub(super) fn search_range(args: &Arguments<'_>) -> Result<(usize, usize)> {
+/// The optional start and end of the `$indexOf` operators, the one before the other.
+pub(super) fn search_range<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<(usize, usize)> {
     let bound = |index: usize, what: &str, default: usize| -> Result<usize> {
         if args.values.len() <= index {
             return Ok(default);
         }
-        let value = args.get(index);
+        let value = args.with(index, env)?.get(index);
         let number = value.and_then(Number::from_raw);
         match number.and_then(Number::to_i32_exact) {
             None => error(
@@ -274,7 +271,7 @@ pub(super) fn search_range(args: &Arguments<'_>) -> Result<(usize, usize)> {
 }
 
 fn index_of_array<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
-    let array = match args.get(0) {
+    let array = match args.with(0, env)?.get(0) {
         value if is_nullish(value) => return Ok(NULL),
         Some(RawBsonRef::Array(array)) => array,
         other => {
@@ -287,9 +284,9 @@ fn index_of_array<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> 
             );
         }
     };
-    let (start, end) = search_range(args)?;
+    let (start, end) = search_range(args, env)?;
     let window = items(array).take(end).skip(start);
-    let found = position(env, window, args.get(1))?;
+    let found = position(env, window, args.with(1, env)?.get(1))?;
     Ok(Some(RawBsonRef::Int32(
         found.map_or(-1, |index| (start + index) as i32),
     )))
@@ -301,6 +298,7 @@ const RANGE_ITEM_BYTES: usize = 12;
 const RANGE_ROOM_MAX: usize = 1024 * 1024;
 
 fn range<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    let args = args.with(0, env)?.with(1, env)?;
     let start = int32(
         args.get(0),
         (34443, 34444),
@@ -317,7 +315,7 @@ fn range<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     )?;
     let step = match args.values.len() {
         3 => int32(
-            args.get(2),
+            args.with(2, env)?.get(2),
             (34447, 34448),
             "$range requires a numeric step value, found value of type:",
             "$range requires a step value that can be represented as a 32-bit integer, found \
@@ -376,6 +374,7 @@ fn size<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
 }
 
 fn slice<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    let args = args.with(0, env)?.with(1, env)?;
     if is_nullish(args.get(0)) || is_nullish(args.get(1)) {
         return Ok(NULL);
     }
@@ -402,6 +401,7 @@ fn slice<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
             Err(_) => env.array_of(items(array).skip(from_end(position))),
         };
     }
+    let args = args.with(2, env)?;
     if is_nullish(args.get(2)) {
         return Ok(NULL);
     }

@@ -227,11 +227,11 @@ fn filter(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNo
         parameters(document, "$filter", ["input", "as", "cond", "limit"], 28647)?;
     let input = needed(input, "input", "$filter", 28648)?;
     let condition = needed(condition, "cond", "$filter", 28650)?;
-    let name = element_name(name)?;
     let input = parser.operand(input)?;
-    let limit = limit.map(|limit| parser.operand(limit)).transpose()?;
+    let name = element_name(name)?;
     let slot = parser.new_slot();
     let condition = parser.scoped(&[(name, slot)], condition)?;
+    let limit = limit.map(|limit| parser.operand(limit)).transpose()?;
     Ok(ExpressionNode::special(Filter {
         input,
         slot,
@@ -324,28 +324,25 @@ fn reduce(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNo
             ),
         );
     };
-    let mut values = [None; 3];
+    let (this, value) = (parser.new_slot(), parser.new_slot());
+    let (mut input, mut initial, mut body) = (None, None, None);
+    // Each is parsed as it is written.
     for element in document.iter() {
-        let (name, value) = element.map_err(malformed)?;
-        match ["input", "initialValue", "in"]
-            .iter()
-            .position(|known| *known == name.as_str())
-        {
-            Some(index) => values[index] = Some(value),
-            None => return error(40076, format!("$reduce found an unknown argument: {name}")),
+        let (name, operand) = element.map_err(malformed)?;
+        match name.as_str() {
+            "input" => input = Some(parser.operand(operand)?),
+            "initialValue" => initial = Some(parser.operand(operand)?),
+            "in" => body = Some(parser.scoped(&[("this", this), ("value", value)], operand)?),
+            _ => return error(40076, format!("$reduce found an unknown argument: {name}")),
         }
     }
-    let needed = |index: usize, code, name: &str| match values[index] {
-        Some(value) => Ok(value),
+    let needed = |operand: Option<ExpressionNode>, code, name: &str| match operand {
+        Some(operand) => Ok(operand),
         None => error(code, format!("$reduce requires '{name}' to be specified")),
     };
-    let input = needed(0, 40077, "input")?;
-    let initial = needed(1, 40078, "initialValue")?;
-    let body = needed(2, 40079, "in")?;
-    let input = parser.operand(input)?;
-    let initial = parser.operand(initial)?;
-    let (this, value) = (parser.new_slot(), parser.new_slot());
-    let body = parser.scoped(&[("this", this), ("value", value)], body)?;
+    let input = needed(input, 40077, "input")?;
+    let initial = needed(initial, 40078, "initialValue")?;
+    let body = needed(body, 40079, "in")?;
     Ok(ExpressionNode::special(Reduce {
         input,
         initial,

@@ -10,7 +10,7 @@ use banyan_document::number::{Decimal, Rounding};
 use super::date;
 use super::env::Env;
 use super::node::{Arguments, ExpressionNode, Run};
-use super::operator::{Form, NamedCodes, Operands, Operator, fallback, required};
+use super::operator::{Form, NamedCodes, Operands, Operator, Reading, fallback, required};
 use super::parse::{NO_LIMIT, Parser};
 use super::value::{Value, describe, error, is_nullish, is_true, type_name};
 use crate::error::{ErrorKind, QueryError};
@@ -35,7 +35,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$convert",
         form: Form::Named {
-            operands: Operands::Together,
+            operands: Operands::Backward,
             parameters: &[
                 required("input"),
                 required("to"),
@@ -43,6 +43,7 @@ pub(super) const OPERATORS: &[Operator] = &[
                 fallback("onNull"),
             ],
             run: convert,
+            reading: Reading::AsWritten,
             codes: CODES,
         },
     },

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use bson::{RawBson, RawBsonRef, RawDocumentBuf};
 
 use banyan_document::{Collator, DocumentWriter};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::arena::{Arena, ArrayBuilder, byte_len, check_size};
 use super::env::Env;
@@ -66,18 +66,30 @@ pub(crate) struct Call {
     pub(super) run: Run,
     pub(super) arguments: Vec<ExpressionNode>,
     pub(super) given: u32,
-    /// Each argument is looked at before the next one is evaluated.
-    in_turn: bool,
+    taking: Taking,
     /// Bit `i` is set if argument `i` is evaluated only where the operator asks for it.
     fallbacks: u32,
     /// Evaluated while parsing, if its arguments are constants.
     pub(super) folds: bool,
 }
 
+/// When the arguments of a call are evaluated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taking {
+    /// All before any is looked at.
+    Together,
+    /// All, the last first.
+    Backward,
+    /// Each is looked at before the next one is evaluated, and null ends it.
+    InTurn,
+    /// Each where the operator asks for it.
+    Asked,
+}
+
 pub(super) type Run = for<'a> fn(&Arguments<'a>, &Env<'a>) -> Result<Value<'a>, QueryError>;
 
 /// So many arguments need no memory of their own.
-const FEW: usize = 3;
+const FEW: usize = 5;
 
 /// Evaluated arguments; those of named forms in the order of their parameters.
 pub(super) struct Arguments<'a> {
@@ -94,6 +106,47 @@ impl<'a> Arguments<'a> {
     pub fn fallback(&self, index: usize, env: &Env<'a>) -> Option<Result<Value<'a>, QueryError>> {
         let node = self.nodes.get(index).filter(|_| self.is_given(index))?;
         Some(node.evaluate(env))
+    }
+
+    /// An argument that is evaluated now.
+    pub fn ask(&self, index: usize, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
+        let value = match self.nodes.get(index) {
+            Some(node) => node.evaluate(env)?,
+            None => None,
+        };
+        env.budget.spend_bytes(value.map_or(0, byte_len))?;
+        Ok(value)
+    }
+
+    /// These and one more, which is evaluated now.
+    pub fn with(&self, index: usize, env: &Env<'a>) -> Result<Arguments<'a>, QueryError> {
+        let mut values = self.values.clone();
+        if let (Some(value), Some(place)) = (self.fallback(index, env), values.get_mut(index)) {
+            *place = value?;
+            env.budget.spend_bytes(place.map_or(0, byte_len))?;
+        }
+        Ok(Arguments { values, ..*self })
+    }
+
+    /// These and more, evaluated in this order; `None` as soon as one that was written is null.
+    pub fn until_null(
+        &self,
+        order: &[usize],
+        env: &Env<'a>,
+    ) -> Result<Option<Arguments<'a>>, QueryError> {
+        let mut values = self.values.clone();
+        for &index in order {
+            let (Some(value), Some(place)) = (self.fallback(index, env), values.get_mut(index))
+            else {
+                continue;
+            };
+            *place = value?;
+            env.budget.spend_bytes(place.map_or(0, byte_len))?;
+            if is_nullish(*place) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Arguments { values, ..*self }))
     }
 
     pub fn get(&self, index: usize) -> Value<'a> {
@@ -165,7 +218,7 @@ impl ExpressionNode {
             run,
             arguments,
             given,
-            in_turn: false,
+            taking: Taking::Together,
             fallbacks: 0,
             folds: true,
         }))
@@ -181,12 +234,12 @@ impl ExpressionNode {
         self
     }
 
-    /// This call, its arguments taken in turn or not.
-    pub(super) fn taken(mut self, in_turn: bool) -> ExpressionNode {
+    /// This call, its arguments taken so.
+    pub(super) fn taken(mut self, taking: Taking) -> ExpressionNode {
         if let ExpressionNode::Call(call) = &mut self
             && let Some(call) = Arc::get_mut(call)
         {
-            call.in_turn = in_turn;
+            call.taking = taking;
         }
         self
     }
@@ -348,8 +401,12 @@ impl ExpressionNode {
 }
 
 impl Call {
-    /// Only named forms, which have few arguments, have fallbacks.
+    /// Whether only the operator evaluates it. Only named forms, which have few arguments, have
+    /// fallbacks.
     fn is_fallback(&self, index: usize) -> bool {
+        if self.taking == Taking::Asked {
+            return true;
+        }
         let bit = u32::try_from(index)
             .ok()
             .and_then(|at| 1_u32.checked_shl(at));
@@ -357,6 +414,9 @@ impl Call {
     }
 
     fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
+        if self.taking == Taking::Backward {
+            return self.evaluate_backward(env);
+        }
         let mut values = SmallVec::with_capacity(self.arguments.len());
         let mut bytes = 0;
         for (index, argument) in self.arguments.iter().enumerate() {
@@ -366,7 +426,9 @@ impl Call {
             }
             let value = match argument.evaluate(env) {
                 Ok(value) => value,
-                Err(error) if self.in_turn => return self.stopped(values, error, env),
+                Err(error) if self.taking == Taking::InTurn => {
+                    return self.stopped(values, error, env);
+                }
                 Err(error) => return Err(error),
             };
             bytes += value.map_or(0, byte_len);
@@ -387,6 +449,26 @@ impl Call {
 }
 
 impl Call {
+    fn evaluate_backward<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
+        let mut values: SmallVec<[Value<'a>; FEW]> = smallvec![None; self.arguments.len()];
+        let mut bytes = 0;
+        let places = self.arguments.iter().zip(values.iter_mut()).enumerate();
+        for (index, (argument, place)) in places.rev() {
+            if !self.is_fallback(index) {
+                *place = argument.evaluate(env)?;
+                bytes += place.map_or(0, byte_len);
+            }
+        }
+        env.budget.spend_bytes(bytes)?;
+        let arguments = Arguments {
+            operator: self.operator,
+            values,
+            given: self.given,
+            nodes: &self.arguments,
+        };
+        (self.run)(&arguments, env)
+    }
+
     /// What comes of arguments that were taken in turn up to one that has failed: those before it
     /// may be wrong themselves, or null, behind which none is evaluated.
     #[cold]

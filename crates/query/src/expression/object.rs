@@ -13,7 +13,7 @@ use super::env::Env;
 use super::field::FieldPath;
 use super::node::{Arguments, ExpressionNode, Special};
 use super::operator::Operator;
-use super::parse::{Parser, malformed};
+use super::parse::{NO_LIMIT, Parser, malformed};
 use super::value::{Value, describe, error, is_nullish, items, type_name};
 use crate::budget::Budget;
 use crate::error::{ErrorKind, QueryError};
@@ -24,7 +24,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::fixed("$binarySize", 1, binary_size),
     Operator::fixed("$bsonSize", 1, bson_size),
     Operator::special("$getField", get_field),
-    Operator::variadic("$mergeObjects", merge_objects),
+    Operator::asked("$mergeObjects", 0, NO_LIMIT, merge_objects),
     Operator::fixed("$objectToArray", 1, object_to_array),
     Operator::special("$setField", |value, parser| {
         set_field("$setField", value, parser)
@@ -60,34 +60,36 @@ pub(crate) fn merge_documents(
 
 fn merge_objects<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let mut documents = Vec::new();
-    for value in values(args, env)? {
-        match value {
-            Some(RawBsonRef::Document(document)) => documents.push(document),
-            value if is_nullish(value) => {}
-            other => {
-                return error(
-                    40400,
-                    format!(
-                        "$mergeObjects requires object inputs, but input {} is of type {}",
-                        describe(other),
-                        type_name(other)
-                    ),
-                );
+    let mut take = |value: Value<'a>| match value {
+        Some(RawBsonRef::Document(document)) => {
+            documents.push(document);
+            Ok(())
+        }
+        value if is_nullish(value) => Ok(()),
+        other => error(
+            40400,
+            format!(
+                "$mergeObjects requires object inputs, but input {} is of type {}",
+                describe(other),
+                type_name(other)
+            ),
+        ),
+    };
+    let only = args.values.len() == 1;
+    for index in 0..args.values.len() {
+        match args.ask(index, env)? {
+            // The documents are those of the only argument.
+            Some(RawBsonRef::Array(array)) if only => {
+                env.elements(array)?
+                    .into_iter()
+                    .map(Some)
+                    .try_for_each(&mut take)?;
             }
+            value => take(value)?,
         }
     }
     let merged = merge_documents(&documents, env.budget)?;
     env.arena.copy(Some(RawBsonRef::Document(&merged)))
-}
-
-/// The arguments, or the elements of the only one.
-fn values<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Vec<Value<'a>>> {
-    match args.values[..] {
-        [Some(RawBsonRef::Array(array))] => {
-            Ok(env.elements(array)?.into_iter().map(Some).collect())
-        }
-        _ => Ok(args.values.to_vec()),
-    }
 }
 
 fn object_to_array<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {

@@ -4,7 +4,7 @@ use bson::RawBsonRef;
 
 #[cfg(doc)]
 use super::node::Arguments;
-use super::node::{ExpressionNode, Run};
+use super::node::{ExpressionNode, Run, Taking};
 use super::parse::{NO_LIMIT, Parser, malformed};
 use super::value::error;
 use crate::error::{ErrorKind, QueryError};
@@ -29,6 +29,7 @@ pub(super) enum Form {
         operands: Operands,
         parameters: &'static [Parameter],
         run: Run,
+        reading: Reading,
         codes: NamedCodes,
     },
     /// Parses itself: binds variables, stops early, or prepares something.
@@ -37,11 +38,28 @@ pub(super) enum Form {
     NotImplemented,
 }
 
+/// In which order the operands of a named form are parsed, which decides what error is told.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Reading {
+    /// As they are written, each with its name.
+    AsWritten,
+    /// In that of the parameters, once their names are known to be right.
+    Forward,
+    /// In the reverse.
+    Backward,
+    /// In one of the operator's own, by place.
+    Own(&'static [usize]),
+}
+
 /// How an operator takes its operands, which decides what error is met first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operands {
     /// All are evaluated before any is looked at.
     Together,
+    /// All before any is looked at, the last first.
+    Backward,
+    /// Each is evaluated where the operator asks for it.
+    Asked,
     /// Each is looked at before the next one is evaluated, and null ends it.
     InTurn,
     /// In turn, and not while parsing, even where all are constants.
@@ -52,11 +70,23 @@ pub(super) enum Operands {
     Associative,
     /// In turn, and all constants become one while parsing, which comes last.
     Commutative,
+    /// As these, but all are evaluated before any is looked at.
+    CommutativeTogether,
 }
 
 impl Operands {
-    fn are_in_turn(self) -> bool {
-        !matches!(self, Operands::Together | Operands::TogetherLater)
+    fn taking(self) -> Taking {
+        match self {
+            Operands::Together | Operands::TogetherLater | Operands::CommutativeTogether => {
+                Taking::Together
+            }
+            Operands::Backward => Taking::Backward,
+            Operands::Asked => Taking::Asked,
+            Operands::InTurn
+            | Operands::InTurnLater
+            | Operands::Associative
+            | Operands::Commutative => Taking::InTurn,
+        }
     }
 }
 
@@ -107,6 +137,32 @@ impl Operator {
         }
     }
 
+    /// Of two operands, of which the second is evaluated first.
+    pub const fn backward(name: &'static str, run: Run) -> Operator {
+        Operator {
+            name,
+            form: Form::Positional {
+                min: 2,
+                max: 2,
+                operands: Operands::Backward,
+                run,
+            },
+        }
+    }
+
+    /// One that evaluates its operands itself.
+    pub const fn asked(name: &'static str, min: usize, max: usize, run: Run) -> Operator {
+        Operator {
+            name,
+            form: Form::Positional {
+                min,
+                max,
+                operands: Operands::Asked,
+                run,
+            },
+        }
+    }
+
     pub const fn variadic(name: &'static str, run: Run) -> Operator {
         Operator::ranged(name, 0, NO_LIMIT, run)
     }
@@ -132,6 +188,19 @@ impl Operator {
                 min: 0,
                 max: NO_LIMIT,
                 operands: Operands::Commutative,
+                run,
+            },
+        }
+    }
+
+    /// Of any number of operands, in any order, all of which are evaluated.
+    pub const fn commutative_together(name: &'static str, run: Run) -> Operator {
+        Operator {
+            name,
+            form: Form::Positional {
+                min: 0,
+                max: NO_LIMIT,
+                operands: Operands::CommutativeTogether,
                 run,
             },
         }
@@ -170,15 +239,19 @@ impl Operator {
                 let arguments = parser.arguments(self.name, *min, *max, value)?;
                 let call = |arguments: Vec<ExpressionNode>| {
                     let call = ExpressionNode::call(self.name, *run, arguments, u32::MAX);
-                    call.taken(operands.are_in_turn())
+                    call.taken(operands.taking())
                 };
                 let arguments = match operands {
                     Operands::Together
+                    | Operands::Backward
+                    | Operands::Asked
                     | Operands::TogetherLater
                     | Operands::InTurn
                     | Operands::InTurnLater => arguments,
                     Operands::Associative => join_neighbours(arguments, &call, parser)?,
-                    Operands::Commutative => join_all(arguments, &call, parser)?,
+                    Operands::Commutative | Operands::CommutativeTogether => {
+                        join_all(arguments, &call, parser)?
+                    }
                 };
                 Ok(call(arguments))
             }
@@ -186,11 +259,18 @@ impl Operator {
                 operands,
                 parameters,
                 run,
+                reading,
                 codes,
             } => {
-                let (arguments, given) = named(self.name, parameters, *codes, value, parser)?;
+                let read = Named {
+                    operator: self.name,
+                    parameters,
+                    codes: *codes,
+                    as_it_is: *operands == Operands::InTurnLater,
+                };
+                let (arguments, given) = read.parse(value, *reading, parser)?;
                 let call = ExpressionNode::call(self.name, *run, arguments, given);
-                let call = call.taken(operands.are_in_turn());
+                let call = call.taken(operands.taking());
                 let call = call.with_fallbacks(fallbacks(parameters));
                 Ok(match operands {
                     Operands::InTurnLater | Operands::TogetherLater => call.not_folded(),
@@ -283,41 +363,97 @@ fn join_neighbours(
     Ok(joined)
 }
 
-/// `{name: operand, ...}` into the parameters' order, and which of them were given.
-fn named(
-    operator: &str,
-    parameters: &[Parameter],
+/// A form with names, where it is read.
+struct Named {
+    operator: &'static str,
+    parameters: &'static [Parameter],
     codes: NamedCodes,
-    value: RawBsonRef<'_>,
-    parser: &mut Parser<'_>,
-) -> Result<(Vec<ExpressionNode>, u32), QueryError> {
-    let RawBsonRef::Document(document) = value else {
-        return error(
-            codes.not_object,
-            format!("{operator} only supports an object as its argument"),
-        );
-    };
-    let mut arguments = vec![ExpressionNode::Missing; parameters.len()];
-    let mut given = 0;
-    for element in document.iter() {
-        let (name, value) = element.map_err(malformed)?;
-        let Some(index) = parameters.iter().position(|p| p.name == name.as_str()) else {
+    /// Not even its operands are evaluated while parsing.
+    as_it_is: bool,
+}
+
+impl Named {
+    /// `{name: operand, ...}` into the parameters' order, and which of them were given.
+    fn parse(
+        &self,
+        value: RawBsonRef<'_>,
+        reading: Reading,
+        parser: &mut Parser<'_>,
+    ) -> Result<(Vec<ExpressionNode>, u32), QueryError> {
+        let RawBsonRef::Document(document) = value else {
+            let operator = self.operator;
             return error(
-                codes.unknown,
-                format!("Unrecognized argument to {operator}: {name}"),
+                self.codes.not_object,
+                format!("{operator} only supports an object as its argument"),
             );
         };
-        arguments[index] = parser.operand(value)?;
-        given |= 1 << index;
+        let count = self.parameters.len();
+        let mut arguments = vec![ExpressionNode::Missing; count];
+        let mut written = vec![None; count];
+        let mut given = 0;
+        for element in document.iter() {
+            let (name, value) = element.map_err(malformed)?;
+            let index = self.place(name.as_str())?;
+            if let Reading::AsWritten = reading {
+                arguments[index] = self.operand(value, parser)?;
+            }
+            written[index] = Some(value);
+            given |= 1 << index;
+        }
+        self.check_given(given)?;
+        let mut read = |index: usize| {
+            if let Some(value) = written[index] {
+                arguments[index] = self.operand(value, parser)?;
+            }
+            Ok::<(), QueryError>(())
+        };
+        match reading {
+            Reading::AsWritten => {}
+            Reading::Forward => (0..count).try_for_each(&mut read)?,
+            Reading::Backward => (0..count).rev().try_for_each(&mut read)?,
+            Reading::Own(order) => order.iter().copied().try_for_each(&mut read)?,
+        }
+        Ok((arguments, given))
     }
-    for (index, parameter) in parameters.iter().enumerate() {
-        if parameter.required && given >> index & 1 == 0 {
-            let last = codes.missing.last().copied().unwrap_or_default();
-            return error(
-                codes.missing.get(index).copied().unwrap_or(last),
-                format!("Missing '{}' parameter to {operator}", parameter.name),
-            );
+
+    fn operand(
+        &self,
+        value: RawBsonRef<'_>,
+        parser: &mut Parser<'_>,
+    ) -> Result<ExpressionNode, QueryError> {
+        match self.as_it_is {
+            true => parser.operand_as_it_is(value),
+            false => parser.operand(value),
         }
     }
-    Ok((arguments, given))
+
+    fn place(&self, name: &str) -> Result<usize, QueryError> {
+        let known = self.parameters.iter().position(|known| known.name == name);
+        known.map_or_else(
+            || {
+                error(
+                    self.codes.unknown,
+                    format!("Unrecognized argument to {}: {name}", self.operator),
+                )
+            },
+            Ok,
+        )
+    }
+
+    fn check_given(&self, given: u32) -> Result<(), QueryError> {
+        let missing = &self.codes.missing;
+        let last = missing.last().copied().unwrap_or_default();
+        for (index, parameter) in self.parameters.iter().enumerate() {
+            if parameter.required && given >> index & 1 == 0 {
+                return error(
+                    missing.get(index).copied().unwrap_or(last),
+                    format!(
+                        "Missing '{}' parameter to {}",
+                        parameter.name, self.operator
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
 }

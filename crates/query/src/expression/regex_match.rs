@@ -166,6 +166,12 @@ fn compile(operator: &str, regex: Value<'_>, options: Value<'_>) -> Result<Optio
         }
         _ => return Ok(None),
     };
+    if source.contains('\0') {
+        return error(
+            51109,
+            format!("{operator}: regular expression cannot contain an embedded null byte"),
+        );
+    }
     match Pattern::compile(source, options) {
         Ok(pattern) => Ok(Some(pattern)),
         Err(problem) if problem.kind == ErrorKind::Location(51108) => {

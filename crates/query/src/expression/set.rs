@@ -4,7 +4,7 @@ use bson::{RawArray, RawBsonRef};
 
 use super::arena::byte_len;
 use super::env::Env;
-use super::node::{Arguments, ExpressionNode, Run};
+use super::node::{Arguments, ExpressionNode, Run, Taking};
 use super::operator::Operator;
 use super::parse::Parser;
 use super::value::{Value, error, is_nullish, is_true, items, type_name};
@@ -155,7 +155,7 @@ fn parse_equals(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Expres
     }
     let run: Run = equals;
     let call = ExpressionNode::call("$setEquals", run, arguments, u32::MAX);
-    Ok(call.taken(true).not_folded())
+    Ok(call.taken(Taking::InTurn).not_folded())
 }
 
 fn equals<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {

@@ -11,7 +11,9 @@ use super::array::search_range;
 use super::date;
 use super::env::Env;
 use super::node::{Arguments, Run};
-use super::operator::{Form, NamedCodes, Operands, Operator, Parameter, optional, required};
+use super::operator::{
+    Form, NamedCodes, Operands, Operator, Parameter, Reading, optional, required,
+};
 use super::value::{Value, describe, error, format_double, is_nullish, type_name, whole_number};
 use crate::error::QueryError;
 
@@ -41,6 +43,7 @@ const fn named(
             operands,
             parameters,
             run,
+            reading: Reading::AsWritten,
             codes,
         },
     }
@@ -48,8 +51,8 @@ const fn named(
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::associative("$concat", concat),
-    Operator::in_turn("$indexOfBytes", 2, 4, index_of_bytes),
-    Operator::in_turn("$indexOfCP", 2, 4, index_of_code_points),
+    Operator::asked("$indexOfBytes", 2, 4, index_of_bytes),
+    Operator::asked("$indexOfCP", 2, 4, index_of_code_points),
     named("$ltrim", Operands::InTurn, TRIM, TRIM_CODES, |args, env| {
         trim(args, env, true, false)
     }),
@@ -173,9 +176,10 @@ fn strcasecmp<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
 /// The two strings of an $indexOf operator; `None` when the first is null.
 fn index_operands<'a>(
     args: &Arguments<'a>,
+    env: &Env<'a>,
     codes: (u32, u32),
 ) -> Result<Option<(&'a str, &'a str)>> {
-    let text = match args.get(0) {
+    let text = match args.with(0, env)?.get(0) {
         value if is_nullish(value) => return Ok(None),
         Some(RawBsonRef::String(text)) => text,
         other => {
@@ -189,7 +193,7 @@ fn index_operands<'a>(
             );
         }
     };
-    match args.get(1) {
+    match args.with(1, env)?.get(1) {
         Some(RawBsonRef::String(token)) => Ok(Some((text, token))),
         other => error(
             codes.1,
@@ -202,11 +206,11 @@ fn index_operands<'a>(
     }
 }
 
-fn index_of_bytes<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
-    let Some((text, token)) = index_operands(args, (40091, 40092))? else {
+fn index_of_bytes<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    let Some((text, token)) = index_operands(args, env, (40091, 40092))? else {
         return Ok(NULL);
     };
-    let (start, end) = search_range(args)?;
+    let (start, end) = search_range(args, env)?;
     // A match begins and ends where characters do.
     let start = (start..=text.len()).find(|at| text.is_char_boundary(*at));
     let end = (0..=end.min(text.len()))
@@ -221,11 +225,11 @@ fn index_of_bytes<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     )))
 }
 
-fn index_of_code_points<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
-    let Some((text, token)) = index_operands(args, (40093, 40094))? else {
+fn index_of_code_points<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    let Some((text, token)) = index_operands(args, env, (40093, 40094))? else {
         return Ok(NULL);
     };
-    let (start, end) = search_range(args)?;
+    let (start, end) = search_range(args, env)?;
     if text.is_empty() && token.is_empty() && start == 0 {
         return Ok(Some(RawBsonRef::Int32(0)));
     }

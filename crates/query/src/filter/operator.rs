@@ -488,9 +488,7 @@ fn regex(
 ) -> Result<Pattern, QueryError> {
     let options = siblings.options()?;
     match value {
-        RawBsonRef::String(pattern) | RawBsonRef::Symbol(pattern) => {
-            compiler.compile(pattern, options.unwrap_or(""))
-        }
+        RawBsonRef::String(pattern) => compiler.compile(pattern, options.unwrap_or("")),
         RawBsonRef::RegularExpression(regex) => {
             let own = regex.options.as_str();
             if !own.is_empty() && options.is_some() {

@@ -113,6 +113,12 @@ pub(super) fn parse(
         );
     }
     let name = name.as_str();
+    if !name.starts_with('$') {
+        return error(
+            40234,
+            format!("The field '{field}' must be an accumulator object"),
+        );
+    }
     let Some(row) = table::find(name) else {
         return error(15952, format!("unknown group operator '{name}'"));
     };

@@ -28,6 +28,17 @@ pub(super) fn parse(
         );
     };
     let spec = Spec::parse(document, context)?;
+    if let Some(output) = spec.output {
+        // What is wrong with it is told before what is wrong with that by which it groups.
+        let mut alone = DocumentWriter::new();
+        alone.append_all(output);
+        alone.append("_id", RawBsonRef::Null);
+        group::parse(
+            RawBsonRef::Document(&alone.finish()),
+            context,
+            &mut Vec::new(),
+        )?;
+    }
     group::parse(RawBsonRef::Document(&spec.group()), context, out)?;
     sort::parse(
         RawBsonRef::Document(&bson::rawdoc! {"_id": 1}),
@@ -62,7 +73,8 @@ impl<'a> Spec<'a> {
                     );
                 }
                 ("default", value) => {
-                    let expression = Expression::parse(value, context)?;
+                    let parse = || Expression::parse(value, context);
+                    let expression = context.folding.at_once(parse)?;
                     let Some(value) = expression.as_constant() else {
                         return error(
                             40195,
@@ -183,7 +195,8 @@ fn check_group_by(value: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, QueryError> {
 fn check_boundaries(array: &RawArray, context: &Context) -> Result<Vec<RawBson>, QueryError> {
     let mut boundaries: Vec<RawBson> = Vec::new();
     for item in items(array) {
-        let expression = Expression::parse(item, context)?;
+        let parse = || Expression::parse(item, context);
+        let expression = context.folding.at_once(parse)?;
         match expression.as_constant() {
             Some(value) => boundaries.push(value.into()),
             None => {

@@ -14,13 +14,13 @@ use indexmap::IndexMap;
 use banyan_document::{DocumentWriter, Number, compare, key};
 
 use super::sort;
-use super::specification::{Fields, missing, wrong_type};
+use super::specification::{Fields, Kind, missing, wrong_type};
 use super::stage::{Reads, Stage};
 use super::stage_run::{Drained, Flow, Next, StageRun, Start};
 use super::unwind::write_at;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
-use crate::expression::value::{error, items, type_name};
+use crate::expression::value::{error, is_nullish, items, type_name};
 use crate::expression::{Arena, Expression, FieldPath};
 use crate::memory::{Holding, consumer};
 
@@ -63,6 +63,17 @@ struct Steps {
     dates: bool,
 }
 
+const KNOWN: &[(&str, Kind)] = &[
+    ("field", Kind::String),
+    ("partitionByFields", Kind::Array),
+    ("range", Kind::Document),
+];
+const KNOWN_OF_RANGE: &[(&str, Kind)] = &[
+    ("step", Kind::Any),
+    ("unit", Kind::String),
+    ("bounds", Kind::Any),
+];
+
 /// The stage without the sort.
 pub(super) const INTERNAL: &str = "$_internalDensify";
 
@@ -104,13 +115,13 @@ impl Densify {
                 ),
             ));
         };
-        let fields = Fields::new("$densify", source, &["field", "partitionByFields", "range"])?;
+        let fields = Fields::new("$densify", source, KNOWN)?;
         let field = fields
-            .string("field")?
+            .string("field")
             .ok_or_else(|| missing("$densify.field"))?;
-        let partition = fields.array("partitionByFields")?;
+        let partition = fields.array("partitionByFields");
         let range = fields
-            .document("range")?
+            .document("range")
             .ok_or_else(|| missing("$densify.range"))?;
         let field = FieldPath::parse(field)?;
         let partition = match partition {
@@ -154,15 +165,16 @@ fn parse_range(
     partitioned: bool,
     context: &Context,
 ) -> Result<(Bounds, Steps), QueryError> {
-    let fields = Fields::new("$densify.range", range, &["step", "unit", "bounds"])?;
+    let fields = Fields::new("$densify.range", range, KNOWN_OF_RANGE)?;
     let step = fields
         .get("step")
+        .filter(|step| !is_nullish(Some(*step)))
         .ok_or_else(|| missing("$densify.range.step"))?;
     let Some(number) = Number::from_raw(step) else {
         let types = "types '[int, decimal, double, long']";
         return Err(wrong_type("$densify.range.step", step, types));
     };
-    let unit = fields.string("unit")?;
+    let unit = fields.string("unit");
     let bounds = fields
         .get("bounds")
         .ok_or_else(|| missing("$densify.range.bounds"))?;

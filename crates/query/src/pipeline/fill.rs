@@ -8,7 +8,7 @@ use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
-use super::specification::{Fields, missing, wrong_type};
+use super::specification::{Fields, Kind, missing, wrong_type};
 use super::stage::Stage;
 use super::{project, window};
 use crate::context::Context;
@@ -23,7 +23,13 @@ enum Method {
     Linear,
 }
 
-const KNOWN: &[&str] = &["partitionBy", "partitionByFields", "sortBy", "output"];
+const KNOWN: &[(&str, Kind)] = &[
+    ("partitionBy", Kind::Document),
+    ("partitionByFields", Kind::Array),
+    ("sortBy", Kind::Document),
+    ("output", Kind::Document),
+];
+const KNOWN_OF_OUTPUT: &[(&str, Kind)] = &[("method", Kind::String), ("value", Kind::Any)];
 
 pub(super) fn parse(
     value: RawBsonRef<'_>,
@@ -40,11 +46,11 @@ pub(super) fn parse(
         ));
     };
     let fields = Fields::new("$fill", source, KNOWN)?;
-    let partition = fields.document("partitionBy")?;
-    let partition_fields = fields.array("partitionByFields")?;
-    let order = fields.document("sortBy")?;
+    let partition = fields.document("partitionBy");
+    let partition_fields = fields.array("partitionByFields");
+    let order = fields.document("sortBy");
     let output = fields
-        .document("output")?
+        .document("output")
         .ok_or_else(|| missing("$fill.output"))?;
     if partition.is_some() && partition_fields.is_some() {
         return error(
@@ -96,8 +102,8 @@ fn outputs(output: &RawDocument) -> Result<Outputs<'_>, QueryError> {
                 "Each fill output specification must be an object with exactly one field",
             );
         };
-        let how = Fields::new("$fill", how, &["method", "value"])?;
-        match (how.string("method")?, how.get("value")) {
+        let how = Fields::new("$fill", how, KNOWN_OF_OUTPUT)?;
+        match (how.string("method"), how.get("value")) {
             (Some(_), Some(_)) => {
                 return error(
                     6050201,

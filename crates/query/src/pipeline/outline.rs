@@ -6,8 +6,9 @@ use bson::{RawArray, RawBsonRef, RawDocument};
 
 use banyan_document::field;
 
-use super::field_name::check_field_name;
-use super::table;
+use super::merge::Specification;
+use super::table::{self, Row};
+use super::write::out_target;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, is_nullish, items, show, type_name};
 
@@ -23,7 +24,10 @@ fn mismatch<T>(message: impl Into<String>) -> Result<T, QueryError> {
     Err(QueryError::new(ErrorKind::TypeMismatch, message))
 }
 
-fn check_stage(stage: &RawDocument) -> Result<(), QueryError> {
+/// The only field of a stage: what it is called, what it is given and what is known of it.
+pub(super) fn only_field(
+    stage: &RawDocument,
+) -> Result<(&'static Row, RawBsonRef<'_>), QueryError> {
     let mut elements = stage.iter().map_while(Result::ok);
     let (Some((name, argument)), None) = (elements.next(), elements.next()) else {
         return error(
@@ -32,24 +36,20 @@ fn check_stage(stage: &RawDocument) -> Result<(), QueryError> {
         );
     };
     let name = name.as_str();
-    if table::find(name).is_none() {
-        return error(40324, format!("Unrecognized pipeline stage name: '{name}'"));
+    match table::find(name) {
+        Some(row) => Ok((row, argument)),
+        None => error(40324, format!("Unrecognized pipeline stage name: '{name}'")),
     }
-    match name {
+}
+
+fn check_stage(stage: &RawDocument) -> Result<(), QueryError> {
+    let (row, argument) = only_field(stage)?;
+    match row.name {
         "$facet" => check_facet(argument),
         "$graphLookup" => check_graph_lookup(argument),
         "$lookup" => check_lookup(argument),
-        "$merge" if !is_string_or_object(argument) => mismatch(format!(
-            "$merge requires a string or object argument, but found {}",
-            type_name(Some(argument))
-        )),
-        "$out" if !is_string_or_object(argument) => error(
-            16990,
-            format!(
-                "$out only supports a string or object argument, but found {}",
-                type_name(Some(argument))
-            ),
-        ),
+        "$merge" => Specification::parse(argument).map(drop),
+        "$out" => out_target(argument).map(drop),
         "$unionWith" => check_union(argument),
         _ => Ok(()),
     }
@@ -85,7 +85,7 @@ fn check_facet(argument: RawBsonRef<'_>) -> Result<(), QueryError> {
     };
     for (name, pipeline) in facets.iter().map_while(Result::ok) {
         let name = name.as_str();
-        check_field_name(name)?;
+        check_facet_name(name)?;
         let RawBsonRef::Array(pipeline) = pipeline else {
             return error(
                 40170,
@@ -96,7 +96,7 @@ fn check_facet(argument: RawBsonRef<'_>) -> Result<(), QueryError> {
             );
         };
         for item in items(pipeline) {
-            let RawBsonRef::Document(stage) = item else {
+            if !matches!(item, RawBsonRef::Document(_)) {
                 return error(
                     40171,
                     format!(
@@ -105,11 +105,31 @@ fn check_facet(argument: RawBsonRef<'_>) -> Result<(), QueryError> {
                         type_name(Some(item))
                     ),
                 );
-            };
-            check_stage(stage)?;
+            }
         }
     }
-    Ok(())
+    let pipelines = facets.iter().map_while(Result::ok);
+    let mut stages = pipelines
+        .filter_map(|(_, pipeline)| pipeline.as_array())
+        .flat_map(items)
+        .filter_map(|stage| stage.as_document());
+    stages.try_for_each(check_stage)
+}
+
+/// A facet is a field of the result.
+fn check_facet_name(name: &str) -> Result<(), QueryError> {
+    match name {
+        "" => error(15998, "FieldPath field names may not be empty strings."),
+        _ if name.starts_with('$') => error(
+            16410,
+            "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
+        ),
+        _ if name.contains('.') => error(
+            16412,
+            "FieldPath field names may not contain '.'. Consider using $getField or $setField.",
+        ),
+        _ => Ok(()),
+    }
 }
 
 fn check_graph_lookup(argument: RawBsonRef<'_>) -> Result<(), QueryError> {

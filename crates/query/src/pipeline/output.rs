@@ -1,12 +1,13 @@
 //! Where the results of a pipeline are written.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
 
-use banyan_document::Collator;
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use banyan_document::DocumentWriter;
+use banyan_document::element::{elements, field};
+use bson::oid::ObjectId;
+use bson::{RawBsonRef, RawDocument};
 
-use crate::error::QueryError;
-use crate::expression::value::error;
+use super::merge::Merge;
 
 #[derive(Clone, Debug)]
 pub enum Output {
@@ -26,36 +27,7 @@ impl Output {
             Output::Merge(_) => "$merge",
         }
     }
-}
 
-#[derive(Clone, Debug)]
-pub struct Merge {
-    pub database: Option<String>,
-    pub collection: String,
-    /// The fields that identify a document; `_id` (or the shard key) if empty.
-    pub on: Vec<String>,
-    pub when_matched: WhenMatched,
-    pub when_not_matched: WhenNotMatched,
-    pub variables: Option<RawDocumentBuf>,
-}
-
-#[derive(Clone, Debug)]
-pub enum WhenMatched {
-    Merge,
-    Replace,
-    KeepExisting,
-    Fail,
-    Pipeline(Vec<RawDocumentBuf>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhenNotMatched {
-    Insert,
-    Discard,
-    Fail,
-}
-
-impl Output {
     /// The target: the database where it is named, and the collection.
     pub fn target(&self) -> (Option<&str>, &str) {
         match self {
@@ -68,48 +40,15 @@ impl Output {
     }
 }
 
-impl Merge {
-    /// Whether each document finds one of the target at most: by `_id` or, as one of the target's
-    /// indexes ensures for strings as `collator` compares them, by the fields of `on`.
-    pub fn finds_one<'i>(
-        &self,
-        indexes: impl IntoIterator<Item = &'i RawDocument>,
-        collator: Option<&Collator>,
-    ) -> Result<(), QueryError> {
-        let on: BTreeSet<&str> = self.on.iter().map(String::as_str).collect();
-        let by_id = on.is_empty() || on.iter().eq(&["_id"]);
-        if by_id
-            || indexes
-                .into_iter()
-                .any(|index| ensures(index, &on, collator))
-        {
-            return Ok(());
-        }
-        error(
-            51183,
-            "Cannot find index to verify that join fields will be unique",
-        )
+/// Results without an `_id` get one, as inserted documents do.
+pub fn with_id(result: &RawDocument) -> Cow<'_, RawDocument> {
+    if field(result, "_id").is_some() {
+        return Cow::Borrowed(result);
     }
-}
-
-/// Whether no two documents have the same values of the fields.
-fn ensures(index: &RawDocument, fields: &BTreeSet<&str>, collator: Option<&Collator>) -> bool {
-    let Ok(key) = index.get_document("key") else {
-        return false;
-    };
-    let mut keyed = BTreeSet::new();
-    for (field, direction) in key.iter().flatten() {
-        if matches!(direction, RawBsonRef::String(_)) {
-            return false;
-        }
-        keyed.insert(field.as_str());
+    let mut writer = DocumentWriter::with_capacity(result.as_bytes().len() + 32);
+    writer.append("_id", RawBsonRef::ObjectId(ObjectId::new()));
+    for element in elements(result) {
+        writer.append_element(&element);
     }
-    let collation = index.get_document("collation").ok();
-    let own = collation
-        .and_then(|collation| Collator::parse(collation).ok())
-        .flatten();
-    index.get_bool("unique").unwrap_or(false)
-        && index.get_document("partialFilterExpression").is_err()
-        && keyed == *fields
-        && own.as_ref() == collator
+    Cow::Owned(writer.finish())
 }

@@ -45,6 +45,15 @@ impl Pipeline {
         })
     }
 
+    /// Whether each stage is known and those that hold others do so in the right form, as far as
+    /// that is said before any stage is parsed.
+    pub fn check_outline(stages: &RawArray) -> Result<(), QueryError> {
+        let stages: Vec<_> = items(stages)
+            .filter_map(|stage| stage.as_document())
+            .collect();
+        outline::check(&stages)
+    }
+
     /// The stages as they were written, and what they need to know of documents.
     pub(super) fn members(
         stages: &[&RawDocument],
@@ -138,17 +147,7 @@ fn parse_stage(
     context: &Context,
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
-    let mut elements = stage.iter().map_while(Result::ok);
-    let (Some((name, argument)), None) = (elements.next(), elements.next()) else {
-        return error(
-            40323,
-            "A pipeline stage specification object must contain exactly one field.",
-        );
-    };
-    let name = name.as_str();
-    let Some(row) = table::find(name) else {
-        return error(40324, format!("Unrecognized pipeline stage name: '{name}'"));
-    };
+    let (row, argument) = outline::only_field(stage)?;
     match row.form {
         Form::Parsed(parse) => parse(argument, context, out),
         Form::Nesting(parse) => parse(argument, context, parse_inner, out),
@@ -156,7 +155,7 @@ fn parse_stage(
     }
 }
 
-/// Parses the pipeline inside a stage (`$facet`, `$lookup`, `$merge`, `$unionWith`).
+/// Parses the pipeline inside a stage (`$facet`, `$lookup`, `$unionWith`).
 fn parse_inner(
     operator: &str,
     array: &RawArray,
@@ -186,7 +185,8 @@ fn parse_inner(
             ),
         ),
     };
-    check(|row| row.place == Place::Last || row.name == "$changeStream")?;
+    let is_misplaced: fn(&Row) -> bool =
+        |row| row.place == Place::Last || row.name == "$changeStream";
     // In a stage that reads no other collection there is nothing to search in.
     let reads = matches!(operator, "$lookup" | "$unionWith");
     let parse = || match &context.text {
@@ -205,6 +205,7 @@ fn parse_inner(
         "$lookup" => context.folding.ignoring_failures(parse)?,
         _ => parse()?,
     };
+    check(is_misplaced)?;
     if operator == "$facet" {
         check(|row| !row.in_facet)?;
         if let Some(stage) = stages

@@ -338,22 +338,22 @@ impl Builder<'_> {
 
     fn compute(&mut self, path: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
         let parsed = FieldPath::parse(path)?;
+        if let (RawBsonRef::Document(_), Some(Mode::Exclusion)) = (value, self.mode) {
+            return error(
+                31252,
+                "Cannot use expression other than $meta in exclusion projection",
+            );
+        }
         let node = self.parser.operand(value)?;
         self.insert(&parsed, Action::Compute(node, value.into()))?;
         if self.mode == Some(Mode::Exclusion) {
-            return match value {
-                RawBsonRef::Document(_) => error(
-                    31252,
-                    "Cannot use expression other than $meta in exclusion projection",
+            return error(
+                31310,
+                format!(
+                    "Cannot use an expression {path}: {} in an exclusion projection",
+                    describe(Some(value))
                 ),
-                literal => error(
-                    31310,
-                    format!(
-                        "Cannot use an expression {path}: {} in an exclusion projection",
-                        describe(Some(literal))
-                    ),
-                ),
-            };
+            );
         }
         self.mode = Some(Mode::Inclusion);
         Ok(())

@@ -5,9 +5,38 @@ use bson::{RawArray, RawBsonRef, RawDocument};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, is_nullish, type_name};
 
-/// The fields of an argument, each of which is known.
+/// What a field has to be. Null counts as if the field were not there, but not for an array.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Any,
+    String,
+    Array,
+    Document,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Any => "any",
+            Kind::String => "string",
+            Kind::Array => "array",
+            Kind::Document => "object",
+        }
+    }
+
+    fn is_of(self, value: RawBsonRef<'_>) -> bool {
+        match self {
+            Kind::Any => true,
+            Kind::String => matches!(value, RawBsonRef::String(_)),
+            Kind::Array => matches!(value, RawBsonRef::Array(_)),
+            Kind::Document => matches!(value, RawBsonRef::Document(_)),
+        }
+    }
+}
+
+/// The fields of an argument, each of which is known and of its kind. What is wrong is told of the
+/// first field that is.
 pub(super) struct Fields<'a> {
-    of: &'static str,
     values: Vec<(&'static str, RawBsonRef<'a>)>,
 }
 
@@ -15,19 +44,34 @@ impl<'a> Fields<'a> {
     pub fn new(
         of: &'static str,
         document: &'a RawDocument,
-        known: &[&'static str],
+        known: &[(&'static str, Kind)],
     ) -> Result<Fields<'a>, QueryError> {
         let mut values = Vec::with_capacity(known.len());
         for (name, value) in document.iter().map_while(Result::ok) {
-            let Some(name) = known.iter().find(|known| **known == name.as_str()) else {
+            let Some((name, kind)) = known.iter().find(|(known, _)| *known == name.as_str()) else {
                 return error(
                     40415,
                     format!("BSON field '{of}.{name}' is an unknown field."),
                 );
             };
+            match kind {
+                Kind::Any => {}
+                Kind::Array if is_nullish(Some(value)) => {
+                    return error(
+                        10065,
+                        format!("invalid parameter: expected an object ({name})"),
+                    );
+                }
+                _ if is_nullish(Some(value)) => continue,
+                kind if kind.is_of(value) => {}
+                kind => {
+                    let expected = format!("type '{}'", kind.name());
+                    return Err(wrong_type(&format!("{of}.{name}"), value, &expected));
+                }
+            }
             values.push((*name, value));
         }
-        Ok(Fields { of, values })
+        Ok(Fields { values })
     }
 
     pub fn get(&self, name: &str) -> Option<RawBsonRef<'a>> {
@@ -35,44 +79,16 @@ impl<'a> Fields<'a> {
         found.map(|(_, value)| *value)
     }
 
-    pub fn string(&self, name: &str) -> Result<Option<&'a str>, QueryError> {
-        self.typed(name, "string", |value| value.as_str())
+    pub fn string(&self, name: &str) -> Option<&'a str> {
+        self.get(name)?.as_str()
     }
 
-    pub fn array(&self, name: &str) -> Result<Option<&'a RawArray>, QueryError> {
-        self.typed(name, "array", |value| value.as_array())
+    pub fn array(&self, name: &str) -> Option<&'a RawArray> {
+        self.get(name)?.as_array()
     }
 
-    pub fn document(&self, name: &str) -> Result<Option<&'a RawDocument>, QueryError> {
-        self.typed(name, "object", |value| value.as_document())
-    }
-
-    fn typed<T>(
-        &self,
-        name: &str,
-        kind: &str,
-        read: impl FnOnce(RawBsonRef<'a>) -> Option<T>,
-    ) -> Result<Option<T>, QueryError> {
-        let Some(value) = self.get(name) else {
-            return Ok(None);
-        };
-        if is_nullish(Some(value)) {
-            return match kind {
-                "array" => error(
-                    10065,
-                    format!("invalid parameter: expected an object ({name})"),
-                ),
-                // As if it were not there.
-                _ => Ok(None),
-            };
-        }
-        match read(value) {
-            Some(value) => Ok(Some(value)),
-            None => {
-                let name = format!("{}.{name}", self.of);
-                Err(wrong_type(&name, value, &format!("type '{kind}'")))
-            }
-        }
+    pub fn document(&self, name: &str) -> Option<&'a RawDocument> {
+        self.get(name)?.as_document()
     }
 }
 

@@ -75,12 +75,11 @@ const fn first(name: &'static str, parse: Parse) -> Row {
 }
 
 /// Writes.
-const fn last(name: &'static str, form: Form) -> Row {
+const fn last(name: &'static str, parse: Parse) -> Row {
     Row {
-        name,
         place: Place::Last,
         in_facet: false,
-        form,
+        ..row(name, parse)
     }
 }
 
@@ -132,8 +131,8 @@ const ROWS: &[Row] = &[
     source("$listSessions"),
     nesting("$lookup", lookup::parse),
     row("$match", matching::parse),
-    last("$merge", Form::Nesting(write::parse_merge)),
-    last("$out", Form::Parsed(write::parse_out)),
+    last("$merge", write::parse_merge),
+    last("$out", write::parse_out),
     source("$planCacheStats"),
     row("$project", project::parse_project),
     row("$queue", refused::parse_internal),

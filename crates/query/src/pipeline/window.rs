@@ -27,7 +27,7 @@ use banyan_document::{DocumentWriter, key};
 use super::dependencies::{Dependencies, Needed, Pruner};
 use super::project::Projector;
 use super::sort_key::SortKey;
-use super::specification::{Fields, missing};
+use super::specification::{Fields, Kind, missing};
 use super::stage::{Changes, Reads, Stage};
 use super::stage_run::{Drained, Flow, Next, StageRun, Start, append_count};
 use crate::budget::Budget;
@@ -59,6 +59,12 @@ struct Output {
     function: Box<dyn Function>,
 }
 
+const KNOWN: &[(&str, Kind)] = &[
+    ("partitionBy", Kind::Any),
+    ("sortBy", Kind::Document),
+    ("output", Kind::Document),
+];
+
 pub(super) fn parse(
     value: RawBsonRef<'_>,
     context: &Context,
@@ -70,18 +76,21 @@ pub(super) fn parse(
             "the $setWindowFields stage specification must be an object, found {found}"
         )));
     };
-    let known = ["partitionBy", "sortBy", "output"];
-    let fields = Fields::new("$setWindowFields", source, &known)?;
-    let output = fields.document("output")?;
+    let fields = Fields::new("$setWindowFields", source, KNOWN)?;
+    let output = fields.document("output");
     let output = output.ok_or_else(|| missing("$setWindowFields.output"))?;
-    let order = fields.document("sortBy")?.filter(|order| !order.is_empty());
+    let order = fields.document("sortBy").filter(|order| !order.is_empty());
+    let by = fields.get("partitionBy");
+    // What it comes to is told once all else is known to be well formed.
+    let form = || by.map(|by| Expression::parse(by, context)).transpose();
+    context.folding.ignoring_failures(form)?;
     let stage = SetWindowFields {
-        partition: parse_partition(fields.get("partitionBy"), context)?,
         order: order
             .map(|order| SortKey::parse(order, context))
             .transpose()?,
         outputs: parse_outputs(output, order, context)?,
         setter: setter(output, context)?,
+        partition: context.folding.at_once(|| parse_partition(by, context))?,
         source: source.to_owned(),
     };
     out.push(Arc::new(stage));
@@ -196,6 +205,9 @@ impl Stage for SetWindowFields {
     }
 
     fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
+        self.outputs
+            .iter()
+            .try_for_each(|output| output.function.check())?;
         Ok(Box::new(WindowRun {
             pruner: Pruner::new(&self.kept(&start.needed)),
             needed: Needed::of(&start.needed),

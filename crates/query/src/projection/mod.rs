@@ -11,32 +11,28 @@ mod parse;
 mod tests;
 mod tree;
 
-use banyan_document::elements;
 use bson::{RawDocument, RawDocumentBuf};
 
 use crate::context::Context;
-use crate::error::{ErrorKind, QueryError};
-use crate::filter::{self, ArrayPosition};
+use crate::error::QueryError;
+use crate::filter::ArrayPosition;
 
 pub use tree::Projection;
 
 impl Projection {
     pub fn parse(projection: &RawDocument, context: &Context) -> Result<Projection, QueryError> {
-        let parse = || parse::parse(projection, context);
-        context.folding.after_parsing(parse)
+        Projection::parse_beside(projection, None, context)
     }
 
-    /// Refuses a filter with an expression where a projection asks for the position that the filter
-    /// matched at.
-    pub fn check_filter(projection: &RawDocument, filter: &RawDocument) -> Result<(), QueryError> {
-        let is_positional = elements(projection).any(|field| field.name().ends_with(".$"));
-        if is_positional && filter::has_expression(filter) {
-            return Err(QueryError::new(
-                ErrorKind::QueryFeatureNotAllowed,
-                "$expr is not allowed in this context",
-            ));
-        }
-        Ok(())
+    /// Of documents that a filter finds. One with an expression cannot say at which position it
+    /// matched.
+    pub fn parse_beside(
+        projection: &RawDocument,
+        filter: Option<&RawDocument>,
+        context: &Context,
+    ) -> Result<Projection, QueryError> {
+        let parse = || parse::parse(projection, filter, context);
+        context.folding.after_parsing(parse)
     }
 
     pub fn apply(

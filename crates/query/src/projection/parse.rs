@@ -17,13 +17,18 @@ fn error<T>(code: u32, message: impl Into<String>) -> Result<T, QueryError> {
     Err(QueryError::new(ErrorKind::Location(code), message))
 }
 
-pub(super) fn parse(projection: &RawDocument, context: &Context) -> Result<Projection, QueryError> {
+pub(super) fn parse(
+    projection: &RawDocument,
+    filter: Option<&RawDocument>,
+    context: &Context,
+) -> Result<Projection, QueryError> {
     let mut parser = Parser {
         context,
         fields: Fields::default(),
         mode: None,
         id: None,
         positional: false,
+        has_position: !filter.is_some_and(filter::has_expression),
         elem_match: false,
         slices: false,
     };
@@ -41,6 +46,8 @@ struct Parser<'c> {
     /// What `_id: 0` or `_id: 1` says. Alone among fields it may differ from the mode.
     id: Option<bool>,
     positional: bool,
+    /// Whether the filter can say at which position it matched: not by an expression.
+    has_position: bool,
     elem_match: bool,
     slices: bool,
 }
@@ -181,6 +188,9 @@ impl Parser<'_> {
         document: &RawDocument,
     ) -> Result<(), QueryError> {
         let Some(slice) = slice_of(value) else {
+            if self.mode == Some(Mode::Exclusion) {
+                return self.expression(path, RawBsonRef::Document(document));
+            }
             let expression = self.expression(path, RawBsonRef::Document(document));
             return expression.map_err(|error| explain_slice(value, error));
         };
@@ -264,14 +274,20 @@ impl Parser<'_> {
         if self.elem_match {
             return error(31256, "Cannot specify positional operator and $elemMatch.");
         }
+        if !self.has_position {
+            return Err(QueryError::new(
+                ErrorKind::QueryFeatureNotAllowed,
+                "$expr is not allowed in this context",
+            ));
+        }
+        self.positional = true;
+        self.fields.insert(above, Rule::Positional)?;
         self.decide(Mode::Inclusion, || {
             (
                 31253,
                 format!("Cannot do inclusion on field {path} in exclusion projection"),
             )
-        })?;
-        self.positional = true;
-        self.fields.insert(above, Rule::Positional)
+        })
     }
 
     fn finish(mut self) -> Projection {

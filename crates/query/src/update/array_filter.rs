@@ -1,5 +1,6 @@
 //! `arrayFilters`: which items `$[identifier]` stands for.
 
+use banyan_document::element::{elements, items};
 use banyan_document::writer::DocumentWriter;
 use bson::{RawBsonRef, RawDocument};
 
@@ -23,6 +24,7 @@ impl ArrayFilter {
             );
             QueryError::new(error.kind, message)
         };
+        refuse_features(document)?;
         let filter = Filter::parse(document, context).map_err(caused)?;
         let mut identifier = None;
         find_identifier(filter.root(), &mut identifier).map_err(caused)?;
@@ -65,6 +67,25 @@ impl ArrayFilter {
         writer.append(&self.identifier, item);
         self.filter.try_matches(&writer.finish())
     }
+}
+
+/// What looks at more than the elements of an array.
+fn refuse_features(filter: &RawDocument) -> Result<(), QueryError> {
+    for element in elements(filter) {
+        let kind = match (element.name(), element.value()) {
+            ("$expr" | "$jsonSchema", _) => ErrorKind::QueryFeatureNotAllowed,
+            ("$where" | "$text", _) => ErrorKind::BadValue,
+            ("$and" | "$or" | "$nor", RawBsonRef::Array(branches)) => {
+                let mut branches = items(branches).filter_map(|item| item.value().as_document());
+                branches.try_for_each(refuse_features)?;
+                continue;
+            }
+            _ => continue,
+        };
+        let message = format!("{} is not allowed in this context", element.name());
+        return Err(QueryError::new(kind, message));
+    }
+    Ok(())
 }
 
 /// All paths of the filter start with one name.

@@ -1,5 +1,7 @@
 //! The kinds of updates, parsed, and what they need to know beside the document.
 
+use std::sync::Arc;
+
 use banyan_document::Collator;
 use banyan_document::validate::MAX_DEPTH;
 use bson::{DateTime, RawDocumentBuf, Timestamp};
@@ -43,6 +45,8 @@ pub struct UpdateContext {
     pub position: Option<ArrayPosition>,
     /// Whether the result is inserted (`$setOnInsert`).
     pub is_upsert: bool,
+    /// What an upsert inserts instead of what the update makes.
+    pub supplied: Option<Arc<RawDocumentBuf>>,
     /// `$currentDate`.
     pub now: DateTime,
     /// `$currentDate` with `$type: "timestamp"`.
@@ -54,6 +58,7 @@ impl UpdateContext {
         UpdateContext {
             position: None,
             is_upsert: false,
+            supplied: None,
             now,
             timestamp,
         }

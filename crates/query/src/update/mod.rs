@@ -25,7 +25,7 @@ mod tree;
 mod upsert;
 
 use banyan_document::compare;
-use banyan_document::element::field;
+use banyan_document::element::{elements, field};
 use banyan_document::validate::{self, MAX_DOCUMENT_BYTES};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -38,11 +38,15 @@ pub use replace::{lacks_timestamps, with_timestamps};
 pub(crate) use tree::compare_names;
 
 use kind::{Kind, too_deep};
+use parse::dollar_prefixed;
 
 /// A parsed update.
 #[derive(Clone, Debug)]
 pub struct Update {
     kind: Kind,
+    /// What no document may be replaced by, though one that has it may be inserted: a field of a
+    /// replacement with such a name.
+    dollar_prefixed: Option<Box<str>>,
 }
 
 impl Update {
@@ -53,7 +57,17 @@ impl Update {
     ) -> Result<Update, QueryError> {
         let parse = || parse::parse(update, array_filters, context);
         let kind = context.folding.ignoring_failures(parse)?;
-        Ok(Update { kind })
+        let dollar_prefixed = match &kind {
+            Kind::Replacement(replacement) => elements(replacement)
+                .map(|element| element.name())
+                .find(|name| name.starts_with('$'))
+                .map(Into::into),
+            Kind::Modifiers(_) | Kind::Pipeline(_) => None,
+        };
+        Ok(Update {
+            kind,
+            dollar_prefixed,
+        })
     }
 
     pub fn is_replacement(&self) -> bool {
@@ -89,6 +103,9 @@ impl Update {
         document: &RawDocument,
         context: &UpdateContext,
     ) -> Result<Option<RawDocumentBuf>, QueryError> {
+        if let Some(name) = &self.dollar_prefixed {
+            return Err(dollar_prefixed(name, name));
+        }
         let after = self.transform(document, context)?;
         if after.as_bytes() == document.as_bytes() {
             return Ok(None);
@@ -114,7 +131,13 @@ impl Update {
             Kind::Replacement(_) => upsert::id_of(filter)?,
             Kind::Modifiers(_) | Kind::Pipeline(_) => upsert::equalities_of(filter)?,
         };
-        let after = self.transform(&seed, &context)?;
+        let after = match &context.supplied {
+            Some(supplied) => {
+                refuse_array_id(supplied)?;
+                replace::replace(&seed, supplied, &context)
+            }
+            None => self.transform(&seed, &context)?,
+        };
         self.check_id(&seed, &after)?;
         let after = upsert::with_id_first(&after);
         self.check_size(&after)?;
@@ -141,7 +164,7 @@ impl Update {
         };
         let new = field(after, "_id");
         let keeps = |new| match &self.kind {
-            Kind::Modifiers(_) => new == old,
+            Kind::Modifiers(_) => new == old || is_same_nan(new, old),
             Kind::Replacement(_) | Kind::Pipeline(_) => compare(new, old).is_eq(),
         };
         if new.is_some_and(keeps) {
@@ -186,6 +209,23 @@ impl Update {
             return Err(too_deep());
         }
         Ok(())
+    }
+}
+
+/// No such number is equal to itself.
+fn is_same_nan(a: RawBsonRef<'_>, b: RawBsonRef<'_>) -> bool {
+    matches!((a, b), (RawBsonRef::Double(a), RawBsonRef::Double(b)) if a.is_nan() && b.is_nan())
+}
+
+/// A document that an upsert is given has no array as its `_id`.
+fn refuse_array_id(document: &RawDocument) -> Result<(), QueryError> {
+    match field(document, "_id") {
+        Some(RawBsonRef::Array(_)) => Err(QueryError::new(
+            ErrorKind::NotSingleValueField,
+            "After applying the update to the document, the (immutable) field '_id' was found to \
+             be an array or array descendant.",
+        )),
+        _ => Ok(()),
     }
 }
 

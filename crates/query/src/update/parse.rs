@@ -26,6 +26,7 @@ pub(super) fn parse(
 ) -> Result<Kind, QueryError> {
     match update {
         RawBsonRef::Array(_) if !array_filters.is_empty() => {
+            ArrayFilter::parse_all(array_filters, context)?;
             let message = "arrayFilters may not be specified for pipeline-style updates";
             Err(QueryError::new(ErrorKind::FailedToParse, message))
         }
@@ -60,11 +61,6 @@ pub(super) fn parse(
 }
 
 fn replacement(document: &RawDocument) -> Result<Kind, QueryError> {
-    for element in elements(document) {
-        if element.name().starts_with('$') {
-            return Err(dollar_prefixed(element.name(), element.name()));
-        }
-    }
     if validate(document.as_bytes()).is_err() {
         return Err(too_deep());
     }
@@ -249,7 +245,7 @@ fn split(path: &str) -> Result<Vec<&str>, QueryError> {
     Ok(parts)
 }
 
-fn dollar_prefixed(name: &str, path: &str) -> QueryError {
+pub(super) fn dollar_prefixed(name: &str, path: &str) -> QueryError {
     let message = format!(
         "The dollar ($) prefixed field '{name}' in '{path}' is not allowed in the context of an \
          update's replacement document. Consider using an aggregation pipeline with $replaceWith."

@@ -10,11 +10,12 @@ use super::calendar::{
 };
 use super::zone::{Zone, zone};
 use crate::error::{ErrorKind, QueryError};
+use crate::expression::env::Env;
 use crate::expression::node::Arguments;
 use crate::expression::operator::{
-    Form, NamedCodes, Operands, Operator, Parameter, optional, required,
+    Form, NamedCodes, Operands, Operator, Parameter, Reading, optional, required,
 };
-use crate::expression::value::{Value, describe, error, is_nullish, type_name};
+use crate::expression::value::{Value, describe, error, type_name};
 
 const ADD_CODES: NamedCodes = NamedCodes {
     not_object: 5166400,
@@ -43,16 +44,17 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$dateAdd",
         form: Form::Named {
-            operands: Operands::Together,
+            operands: Operands::Asked,
             parameters: ADD,
-            run: |args, _| add(args, 1),
+            run: |args, env| add(args, env, 1),
+            reading: Reading::AsWritten,
             codes: ADD_CODES,
         },
     },
     Operator {
         name: "$dateDiff",
         form: Form::Named {
-            operands: Operands::Together,
+            operands: Operands::Asked,
             parameters: &[
                 required("startDate"),
                 required("endDate"),
@@ -60,23 +62,25 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
                 optional("timezone"),
                 optional("startOfWeek"),
             ],
-            run: |args, _| difference(args),
+            run: difference,
+            reading: Reading::Backward,
             codes: DIFF_CODES,
         },
     },
     Operator {
         name: "$dateSubtract",
         form: Form::Named {
-            operands: Operands::Together,
+            operands: Operands::Asked,
             parameters: ADD,
-            run: |args, _| add(args, -1),
+            run: |args, env| add(args, env, -1),
+            reading: Reading::AsWritten,
             codes: ADD_CODES,
         },
     },
     Operator {
         name: "$dateTrunc",
         form: Form::Named {
-            operands: Operands::Together,
+            operands: Operands::Asked,
             parameters: &[
                 required("date"),
                 required("unit"),
@@ -84,7 +88,8 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
                 optional("timezone"),
                 optional("startOfWeek"),
             ],
-            run: |args, _| truncate(args),
+            run: truncate,
+            reading: Reading::Backward,
             codes: TRUNC_CODES,
         },
     },
@@ -187,11 +192,18 @@ impl Unit {
     }
 }
 
-/// Whether the week's first day is null where it is asked for.
-fn lacks_start_of_week(args: &Arguments<'_>, unit: usize, index: usize) -> bool {
-    args.get(unit) == Some(RawBsonRef::String("week"))
-        && args.is_given(index)
-        && is_nullish(args.get(index))
+/// The arguments with the week's first day, which is evaluated where the unit asks for it; `None` if
+/// it is null.
+fn with_start_of_week<'a>(
+    args: Arguments<'a>,
+    unit: usize,
+    index: usize,
+    env: &Env<'a>,
+) -> Result<Option<Arguments<'a>>> {
+    match args.get(unit) == Some(RawBsonRef::String("week")) {
+        true => args.until_null(&[index], env),
+        false => Ok(Some(args)),
+    }
 }
 
 /// Only weeks have one.
@@ -238,15 +250,10 @@ fn start(args: &Arguments<'_>, index: usize, name: &str, code: u32) -> Result<i6
 }
 
 /// Null anywhere is the result, whatever else is wrong.
-fn any_null(args: &Arguments<'_>, indexes: &[usize]) -> bool {
-    let is_null = |index: &usize| args.is_given(*index) && is_nullish(args.get(*index));
-    indexes.iter().any(is_null)
-}
-
-fn add<'a>(args: &Arguments<'a>, sign: i64) -> Result<Value<'a>> {
-    if any_null(args, &[0, 1, 2, 3]) {
+fn add<'a>(args: &Arguments<'a>, env: &Env<'a>, sign: i64) -> Result<Value<'a>> {
+    let Some(args) = &args.until_null(&[0, 1, 2, 3], env)? else {
         return Ok(NULL);
-    }
+    };
     let Some(zone) = zone(args, 3)? else {
         return Ok(NULL);
     };
@@ -327,10 +334,13 @@ fn week_start(days: i64, first: Weekday) -> i64 {
     days - (weekday - i64::from(first.num_days_from_monday())).rem_euclid(7)
 }
 
-fn difference<'a>(args: &Arguments<'a>) -> Result<Value<'a>> {
-    if any_null(args, &[0, 1, 2, 3]) || lacks_start_of_week(args, 2, 4) {
+fn difference<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    let Some(args) = args.until_null(&[0, 1, 2, 3], env)? else {
         return Ok(NULL);
-    }
+    };
+    let Some(args) = &with_start_of_week(args, 2, 4, env)? else {
+        return Ok(NULL);
+    };
     let Some(zone) = zone(args, 3)? else {
         return Ok(NULL);
     };
@@ -372,10 +382,13 @@ fn difference<'a>(args: &Arguments<'a>) -> Result<Value<'a>> {
 const REFERENCE_YEAR: i64 = 2000;
 const REFERENCE_DAYS: i64 = 10_957;
 
-fn truncate<'a>(args: &Arguments<'a>) -> Result<Value<'a>> {
-    if any_null(args, &[0, 1, 2, 3]) || lacks_start_of_week(args, 1, 4) {
+fn truncate<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    let Some(args) = args.until_null(&[0, 1, 2, 3], env)? else {
         return Ok(NULL);
-    }
+    };
+    let Some(args) = &with_start_of_week(args, 1, 4, env)? else {
+        return Ok(NULL);
+    };
     let Some(zone) = zone(args, 3)? else {
         return Ok(NULL);
     };

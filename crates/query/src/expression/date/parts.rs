@@ -14,7 +14,9 @@ use super::calendar::{
 use super::zone::zone;
 use crate::expression::env::Env;
 use crate::expression::node::{Arguments, ExpressionNode, Run};
-use crate::expression::operator::{Form, NamedCodes, Operands, Operator, optional, required};
+use crate::expression::operator::{
+    Form, NamedCodes, Operands, Operator, Reading, optional, required,
+};
 use crate::expression::parse::{Parser, malformed};
 use crate::expression::value::{
     Value, describe, error, is_nullish, items, show_document, type_name,
@@ -66,9 +68,10 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$dateToParts",
         form: Form::Named {
-            operands: Operands::Together,
+            operands: Operands::Asked,
             parameters: &[required("date"), optional("timezone"), optional("iso8601")],
             run: to_parts,
+            reading: Reading::Forward,
             codes: TO_PARTS_CODES,
         },
     },
@@ -112,6 +115,8 @@ const FROM_PARTS: Operator = Operator {
             optional("isoDayOfWeek"),
         ],
         run: from_parts,
+        // The day comes before the time and that before the zone.
+        reading: Reading::Own(&[5, 6, 7, 0, 1, 2, 3, 8, 9, 10, 4]),
         codes: PARTS_CODES,
     },
 };
@@ -224,10 +229,11 @@ fn local(args: &Arguments<'_>) -> Result<Option<Clock>> {
 }
 
 fn to_parts<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
-    let Some(zone) = zone(args, 1)? else {
+    let args = args.with(0, env)?.with(1, env)?;
+    let Some(zone) = zone(&args, 1)? else {
         return Ok(NULL);
     };
-    let iso = match args.get(2) {
+    let iso = match args.with(2, env)?.get(2) {
         None if !args.is_given(2) => false,
         value if is_nullish(value) => return Ok(NULL),
         Some(RawBsonRef::Boolean(value)) => value,

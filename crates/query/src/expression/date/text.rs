@@ -13,7 +13,7 @@ use crate::error::{ErrorKind, QueryError};
 use crate::expression::env::Env;
 use crate::expression::node::Arguments;
 use crate::expression::operator::{
-    Form, NamedCodes, Operands, Operator, fallback, optional, required,
+    Form, NamedCodes, Operands, Operator, Reading, fallback, optional, required,
 };
 use crate::expression::value::{Value, describe, error, is_nullish, type_name};
 
@@ -21,7 +21,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$dateFromString",
         form: Form::Named {
-            operands: Operands::Together,
+            operands: Operands::Asked,
             parameters: &[
                 required("dateString"),
                 optional("format"),
@@ -30,6 +30,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
                 fallback("onNull"),
             ],
             run: from_string,
+            reading: Reading::Own(&[0, 2, 1, 4, 3]),
             codes: NamedCodes {
                 not_object: 40540,
                 unknown: 40541,
@@ -40,7 +41,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
     Operator {
         name: "$dateToString",
         form: Form::Named {
-            operands: Operands::Together,
+            operands: Operands::Asked,
             parameters: &[
                 required("date"),
                 optional("format"),
@@ -48,6 +49,7 @@ pub(in crate::expression) const OPERATORS: &[Operator] = &[
                 fallback("onNull"),
             ],
             run: to_string,
+            reading: Reading::Forward,
             codes: NamedCodes {
                 not_object: 18629,
                 unknown: 18534,
@@ -79,10 +81,12 @@ fn format_argument<'a>(
 }
 
 fn to_string<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    let args = &args.with(0, env)?.with(1, env)?;
     let format = format_argument(args, "$dateToString", 18533)?;
     if let Some(Some(format)) = format {
         check_format(format, WRITTEN)?;
     }
+    let args = &args.with(2, env)?;
     let (Some(zone), Some(format)) = (zone(args, 2)?, format) else {
         return Ok(NULL);
     };
@@ -182,10 +186,12 @@ fn failed<T>(message: String) -> Result<T> {
 }
 
 fn from_string<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
+    let args = &args.with(0, env)?.with(1, env)?;
     let format = format_argument(args, "$dateFromString", 40684)?;
     if let Some(Some(format)) = format {
         check_format(format, READ)?;
     }
+    let args = &args.with(2, env)?;
     let zone = zone(args, 2)?;
     let parsed = match args.get(0) {
         value if is_nullish(value) => {

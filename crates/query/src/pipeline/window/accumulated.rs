@@ -92,6 +92,10 @@ impl Function for Accumulated {
         }
     }
 
+    fn check(&self) -> Result<(), QueryError> {
+        self.state().map(drop)
+    }
+
     fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
         self.argument.dependencies(paths)
             && self.kind.dependencies(paths)

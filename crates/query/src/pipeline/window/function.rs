@@ -20,6 +20,11 @@ pub(super) trait Function: Debug + Send + Sync {
         holding: &mut Holding,
     ) -> Result<Values, QueryError>;
 
+    /// What is wrong whatever the documents are, told before any is read.
+    fn check(&self) -> Result<(), QueryError> {
+        Ok(())
+    }
+
     /// Adds the paths that it reads; false if it may look at anything.
     fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool;
 }

@@ -1,0 +1,144 @@
+//! What has to be right of an index that `createIndexes` is asked for before it is looked at what
+//! its options say: that they are known, go together and are of their types, the first of which that
+//! is not being told.
+
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, RawDocument};
+
+use super::clustered::{CLUSTERED_OPTION, EXPIRE};
+use super::geo_indexes;
+use super::index_specification as specification;
+use crate::errors;
+use crate::params::Field;
+
+const OPTIONS: &[&str] = &[
+    "2dsphereIndexVersion",
+    "_id",
+    "background",
+    "bits",
+    CLUSTERED_OPTION,
+    "coarsestIndexedLevel",
+    "collation",
+    "default_language",
+    "dropDups",
+    EXPIRE,
+    "finestIndexedLevel",
+    "hidden",
+    "key",
+    "language_override",
+    "max",
+    "min",
+    "name",
+    "ns",
+    "partialFilterExpression",
+    "prepareUnique",
+    "sparse",
+    "storageEngine",
+    "textIndexVersion",
+    "unique",
+    "v",
+    "weights",
+    "wildcardProjection",
+];
+/// Those of an index by which a collection is clustered.
+const CLUSTERED_OPTIONS: &[&str] = &["v", "key", "name", "unique", CLUSTERED_OPTION];
+/// Those of the index over `_id`.
+const ID_OPTIONS: &[&str] = &["v", "key", "name", "ns", "collation"];
+
+pub fn check(spec: &RawDocument, ignores_unknown: bool) -> Result<(), CommandError> {
+    let names = || spec.iter().flatten().map(|(name, _)| name.as_str());
+    if !ignores_unknown && let Some(unknown) = names().find(|name| !OPTIONS.contains(name)) {
+        return Err(not_valid(spec, unknown, "an index specification"));
+    }
+    if names().any(|name| name == CLUSTERED_OPTION)
+        && let Some(other) = names().find(|name| !CLUSTERED_OPTIONS.contains(name))
+    {
+        return Err(not_valid(spec, other, "a clustered index specification"));
+    }
+    let (mut key, mut named) = (None, false);
+    for (option, value) in spec.iter().flatten() {
+        let field = Field {
+            command: "createIndexes.indexes",
+            name: option.as_str(),
+            value,
+        };
+        match field.name {
+            "key" => {
+                let given = field.document()?;
+                if !specification::is_of_text(given) {
+                    specification::check_pattern_form(given)?;
+                }
+                key = Some(given);
+            }
+            "name" => {
+                field.str()?;
+                named = true;
+            }
+            "unique" | "sparse" | "background" | "prepareUnique" | "dropDups"
+            | CLUSTERED_OPTION => {
+                specification::flag(field)?;
+            }
+            "hidden" if !matches!(value, RawBsonRef::Boolean(_)) => {
+                return Err(field.wrong_type("type 'bool'"));
+            }
+            "partialFilterExpression" => {
+                specification::parse_partial_filter(field.document()?)?;
+            }
+            "collation" => {
+                field.document()?;
+            }
+            "wildcardProjection" => specification::check_wildcard_projection(field, spec)?,
+            "2dsphereIndexVersion" => {
+                field.i64()?;
+            }
+            "weights" if matches!(value, RawBsonRef::String(_) | RawBsonRef::Array(_)) => {}
+            "weights" => {
+                field.document()?;
+            }
+            "default_language" | "language_override" => {
+                field.str()?;
+            }
+            "textIndexVersion" | "coarsestIndexedLevel" | "finestIndexedLevel" => {
+                geo_indexes::whole(field)?;
+            }
+            "bits" | "min" | "max" => {
+                geo_indexes::plane_option(field)?;
+            }
+            "v" => {
+                specification::format_version(field)?;
+            }
+            _ => {}
+        }
+    }
+    let required = |name: &str| {
+        CommandError::new(
+            ErrorCode::FailedToParse,
+            format!("The '{name}' field is a required property of an index specification"),
+        )
+    };
+    let key = key.ok_or_else(|| required("key"))?;
+    let is_id = specification::is_id_key(key);
+    if !named && !is_id {
+        return Err(required("name"));
+    }
+    // Taken for a pattern by who is used to other commands; it says nothing.
+    if let Some(option) = names().find(|name| *name == "_id") {
+        return Err(not_valid(spec, option, "an index specification"));
+    }
+    match names().find(|name| is_id && !ID_OPTIONS.contains(name)) {
+        // One by which the collection is clustered is over `_id`, too.
+        Some(CLUSTERED_OPTION | "unique") if names().any(|name| name == CLUSTERED_OPTION) => Ok(()),
+        Some(option) => Err(not_valid(spec, option, "an _id index specification")),
+        None => Ok(()),
+    }
+}
+
+fn not_valid(spec: &RawDocument, option: &str, of: &str) -> CommandError {
+    CommandError::new(
+        ErrorCode::InvalidIndexSpecificationOption,
+        format!(
+            "The field '{option}' is not valid for {of}. Specification: {}",
+            errors::shown(RawBsonRef::Document(spec))
+        ),
+    )
+}
