@@ -42,19 +42,9 @@ pub fn normalize(
         match option.as_str() {
             "key" => key = Some(field.document()?),
             "name" => name = Some(field.str()?.to_owned()),
-            "unique" => {
-                if flag(field)? {
-                    options.append(option, true);
-                }
-            }
-            "prepareUnique" => {
-                if flag(field)? {
-                    return Err(CommandError::new(
-                        ErrorCode::NotImplemented,
-                        "an index with 'prepareUnique' is not supported",
-                    ));
-                }
-            }
+            "unique" if flag(field)? => options.append(option, true),
+            "unique" => {}
+            "prepareUnique" => refuse_prepared(flag(field)?)?,
             "hidden" => match value {
                 RawBsonRef::Boolean(true) => options.append(option, true),
                 RawBsonRef::Boolean(false) => {}
@@ -192,6 +182,16 @@ pub fn normalize(
         normalized.append(cstr!("collation"), collation);
     }
     Ok(normalized)
+}
+
+fn refuse_prepared(prepares_unique: bool) -> Result<(), CommandError> {
+    match prepares_unique {
+        true => Err(CommandError::new(
+            ErrorCode::NotImplemented,
+            "an index with 'prepareUnique' is not supported",
+        )),
+        false => Ok(()),
+    }
 }
 
 fn refused(message: impl Into<String>) -> CommandError {
