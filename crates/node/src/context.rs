@@ -85,6 +85,8 @@ pub struct CommandSpec {
     /// What messages about its fields call it: the name of MongoDB's parser for it.
     pub parsed_as: &'static str,
     pub writes: bool,
+    /// It is no write of a client's, but accepts a write concern.
+    pub takes_concern: bool,
     pub needs: Needs,
     pub admin_only: bool,
     /// May be part of a multi-document transaction.
@@ -126,6 +128,7 @@ impl CommandSpec {
             needs: Needs::Readable,
             admin_only: false,
             in_transaction: false,
+            takes_concern: false,
             access: Access::Unnamed,
             fields: &[],
             form: None,
@@ -192,6 +195,11 @@ impl CommandSpec {
 
     pub const fn ignored(mut self, ignored: &'static [&'static str]) -> Self {
         self.ignored = ignored;
+        self
+    }
+
+    pub const fn takes_concern(mut self) -> Self {
+        self.takes_concern = true;
         self
     }
 

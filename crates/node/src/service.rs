@@ -411,7 +411,8 @@ impl NodeService {
     /// What has to hold of the command's writes before its reply leaves.
     fn write_concern(&self, ctx: &CommandContext<'_>) -> Result<WriteConcern, CommandError> {
         let (spec, given) = (ctx.spec, ctx.generic.write_concern);
-        let may_write = spec.writes || spec.name == "aggregate" || has_output(ctx);
+        let may_write =
+            spec.writes || spec.takes_concern || spec.name == "aggregate" || has_output(ctx);
         let is_internal = spec.name.starts_with('_');
         if !may_write {
             return match given {

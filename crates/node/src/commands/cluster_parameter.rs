@@ -24,6 +24,7 @@ pub static SET: CommandSpec = CommandSpec::new("setClusterParameter", Run::Futur
     .needs(Needs::Primary)
     .admin_only()
     .help("sets a parameter of the whole set or cluster")
+    .takes_concern()
     .lenient();
 
 fn get(ctx: &CommandContext<'_>) -> CommandResult {

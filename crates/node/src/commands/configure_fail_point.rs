@@ -11,6 +11,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("configureFailPoint", Run::Inlin
     .needs(Needs::Any)
     .admin_only()
     .for_tests()
+    .takes_concern()
     .lenient();
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {

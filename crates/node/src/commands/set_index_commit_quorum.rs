@@ -19,6 +19,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("setIndexCommitQuorum", Run::Inl
     .needs(Needs::Primary)
     .help("changes which members an index build waits for")
     .fields(&["indexNames", "commitQuorum"])
+    .takes_concern()
     .lenient();
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {

@@ -17,6 +17,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("setUserWriteBlockMode", Run::Fu
     .needs(Needs::Primary)
     .help("blocks the writes of users, or lets them pass again")
     .fields(&["global"])
+    .takes_concern()
     .lenient();
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
