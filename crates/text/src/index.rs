@@ -131,7 +131,7 @@ impl TextIndex {
         self.walk(document, false, f)
     }
 
-    /// `is_first`: as version 1 did for its terms, though not for phrases.
+    /// `is_first`: as version 1 did for its terms, though not for phrases and what is negated.
     fn walk(
         &self,
         document: &RawDocument,
@@ -147,23 +147,23 @@ impl TextIndex {
         walk.document(document, self.default_language, true)
     }
 
-    /// The language of what is in a document: the one that it names, or that of what is around it.
+    /// The language of what is in a document: the one that it names, or that of what is around it. For
+    /// the terms of version 1 inner documents name none.
     fn language_of(
         &self,
         document: &RawDocument,
         around: Language,
         is_top: bool,
+        is_first: bool,
     ) -> Result<Language, TextError> {
         let named = document.get(&self.language_override).ok().flatten();
-        match (self.version, named) {
+        match (is_first, named) {
             (_, None) => Ok(around),
-            (Version::One, Some(RawBsonRef::String(name))) if is_top => {
-                Language::named(name, Version::One)
-            }
-            (Version::One, _) => Ok(around),
-            (_, Some(RawBsonRef::String(name))) => Language::named(name, self.version)
+            (true, Some(RawBsonRef::String(name))) if is_top => Language::named(name, Version::One),
+            (true, _) => Ok(around),
+            (false, Some(RawBsonRef::String(name))) => Language::named(name, self.version)
                 .map_err(|_| TextError::Override(name.to_owned())),
-            (_, Some(_)) => Err(TextError::OverrideType),
+            (false, Some(_)) => Err(TextError::OverrideType),
         }
     }
 }
@@ -216,7 +216,9 @@ impl Walk<'_> {
         around: Language,
         is_top: bool,
     ) -> Result<ControlFlow<()>, TextError> {
-        let language = self.index.language_of(document, around, is_top)?;
+        let language = self
+            .index
+            .language_of(document, around, is_top, self.is_first)?;
         for (name, value) in document.iter().flatten() {
             let name = name.as_str();
             if self.index.is_wildcard && name == self.index.language_override {
