@@ -466,6 +466,8 @@ impl<'a> Leaf<'a> {
 #[derive(Clone, Copy)]
 enum Slot<'a, 'p> {
     Value(RawBsonRef<'a>),
+    /// At an item without items, named by its position.
+    Empty,
     /// So many parts of the path lead to no document.
     Missing {
         rest: usize,
@@ -506,10 +508,11 @@ impl<'a, 'p> Slot<'a, 'p> {
             return Ok(None);
         };
         let item = item_named(array, part)?;
-        Ok(item.map(|item| match rest {
+        Ok(item.map(|item| match (rest, item) {
+            ([], RawBsonRef::Array(array)) if array.is_empty() => Slot::Empty,
             // It is not taken apart.
-            [] => Slot::Value(item),
-            rest => Slot::Open(item, rest),
+            ([], item) => Slot::Value(item),
+            (rest, item) => Slot::Open(item, rest),
         }))
     }
 
@@ -532,7 +535,7 @@ impl<'a, 'p> Slot<'a, 'p> {
         match *self {
             Slot::Value(value) => Leaf::Value(value),
             Slot::Missing { rest } => Leaf::Missing { rest },
-            Slot::At(_, []) => Leaf::EmptyArray,
+            Slot::Empty | Slot::At(_, []) => Leaf::EmptyArray,
             Slot::At(_, rest) | Slot::Open(_, rest) => Leaf::Missing {
                 rest: rest.len() + 1,
             },
