@@ -257,7 +257,7 @@ async fn continue_cursor(
         }
     }
     // It stays also where its limit is used up, as MongoDB's does.
-    let ended = batch.conclude(cursor);
+    let ended = cursor.conclude(&mut batch);
     Ok((batch, ended))
 }
 
@@ -275,9 +275,9 @@ async fn fill(
     documents: u64,
 ) -> Result<bool, CommandError> {
     if cursor.is_close() {
-        batch.fill(cursor, documents)
+        cursor.fill(batch, documents)
     } else {
-        ctx.compute(|| batch.fill(cursor, documents)).await
+        ctx.compute(|| cursor.fill(batch, documents)).await
     }
 }
 

@@ -8,8 +8,6 @@ use bson::{RawDocument, RawDocumentBuf, Timestamp};
 
 use banyan_execution::Row;
 
-use super::Cursor;
-
 /// Documents in a first batch when the client names no size.
 pub const FIRST_BATCH_DEFAULT: u64 = 101;
 
@@ -138,48 +136,10 @@ impl Batch {
         self.count += 1;
     }
 
-    /// Takes rows until the batch is full (`false`) or the rows have ended (`true`).
-    pub fn fill(&mut self, cursor: &mut Cursor, documents: u64) -> Result<bool, CommandError> {
-        let filled = self.fill_while(cursor, documents, || true)?;
-        Ok(filled == Filled::Ended)
-    }
-
-    /// The same, for as long as it `goes_on`.
-    pub fn fill_while(
-        &mut self,
-        cursor: &mut Cursor,
-        documents: u64,
-        mut goes_on: impl FnMut() -> bool,
-    ) -> Result<Filled, CommandError> {
-        cursor.begin_batch();
-        while self.count < documents {
-            if cursor.pending.is_empty() && !goes_on() {
-                return Ok(Filled::Stopped);
-            }
-            let Some(row) = cursor.next_row(documents - self.count)? else {
-                return Ok(Filled::Ended);
-            };
-            if !self.has_room_for(&row) {
-                cursor.put_back(row);
-                return Ok(Filled::Full);
-            }
-            self.push(&row);
-        }
-        // A limit that is used up needs no further batch to say so.
-        match cursor.remaining {
-            Some(0) => Ok(Filled::Ended),
-            _ => Ok(Filled::Full),
-        }
-    }
-
-    /// Tells what a cursor that follows the log has to say about this batch; true if it ends here.
-    pub fn conclude(&mut self, cursor: &Cursor) -> bool {
-        let Some(following) = &cursor.following else {
-            return false;
-        };
-        self.resume_token = Some(following.resume_token(!cursor.pending.is_empty()));
-        self.invalidated = cursor.is_invalidated();
-        self.invalidated
+    /// What a cursor that follows the log has to say about this batch.
+    pub fn follow(&mut self, resume_token: RawDocumentBuf, invalidated: bool) {
+        self.resume_token = Some(resume_token);
+        self.invalidated = invalidated;
     }
 
     pub fn finish(mut self, id: i64, namespace: &str) -> Result<RawDocumentBuf, CommandError> {

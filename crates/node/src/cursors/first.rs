@@ -66,12 +66,12 @@ pub fn reply(
     }
     let mut batch = Batch::first(4096);
     batch.at_cluster_time = cursor.at_cluster_time;
-    let ended = batch.fill(&mut cursor, options.size.unwrap_or(FIRST_BATCH_DEFAULT))?;
+    let ended = cursor.fill(&mut batch, options.size.unwrap_or(FIRST_BATCH_DEFAULT))?;
     ctx.work.returned.add(batch.count());
     profiling::note_stages(ctx, &*cursor.rows);
     let namespace = cursor.namespace.clone();
     let ended = ended && cursor.tail == Tail::Ends;
-    let invalidated = batch.conclude(&cursor);
+    let invalidated = cursor.conclude(&mut batch);
     if ended || invalidated || options.single {
         return batch.finish(0, &namespace);
     }

@@ -2,12 +2,11 @@
 //!
 //! A cursor whose client has asked for a second batch, and a large one, most often is read to its
 //! end. Its next batch is read on another thread as soon as this one goes out, where a ticket is free
-//! and this one was found quickly. No more than one batch is read ahead, and the process keeps no more
-//! than [`BYTES_MAX`] of such batches. Reading ends early when somebody waits for a ticket or
+//! and this one was found quickly. No more than one batch is read ahead, and the process keeps only so
+//! many bytes of such batches ([`Reserved`]). Reading ends early when somebody waits for a ticket or
 //! [`TIME_MAX`] is over: the `getMore` goes on from there.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use banyan_execution::tickets;
@@ -15,7 +14,8 @@ use banyan_wire::CommandError;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::batch::{Batch, Filled};
+use super::ahead::{Ahead, Reserved};
+use super::batch::Batch;
 use super::{Cursor, CursorManager, Tail};
 use crate::context::CommandContext;
 
@@ -23,42 +23,6 @@ use crate::context::CommandContext;
 const WORTHWHILE_BYTES: usize = 64 << 10;
 /// What takes longer is read for a client that waits for it.
 const TIME_MAX: Duration = Duration::from_millis(100);
-/// Of batches that nobody has asked for yet, in the whole process.
-const BYTES_MAX: usize = 128 << 20;
-
-/// A batch that was read ahead.
-pub struct Ahead {
-    pub batch: Batch,
-    /// How many documents it was to hold at most.
-    pub documents: u64,
-    /// `Filled::Stopped`: there is room in it still.
-    pub filled: Result<Filled, CommandError>,
-    _reserved: Reserved,
-}
-
-/// Some of the bytes that the process has for batches nobody has asked for yet.
-struct Reserved {
-    used: Arc<AtomicUsize>,
-    bytes: usize,
-}
-
-impl Reserved {
-    fn take(used: &Arc<AtomicUsize>, bytes: usize) -> Option<Reserved> {
-        let reserve = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= BYTES_MAX);
-        used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve)
-            .ok()?;
-        Some(Reserved {
-            used: used.clone(),
-            bytes,
-        })
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        self.used.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
 
 /// Gives a cursor back after a batch of `sent` bytes, and has its next batch of so many documents read
 /// if that is worth it.
@@ -114,15 +78,10 @@ fn read(cursor: &mut Cursor, documents: u64, bytes_max: usize, reserved: Reserve
     let mut batch = Batch::next(4096);
     batch.limit_bytes(bytes_max);
     let goes_on = || !tickets::is_waited_for() && began.elapsed() < TIME_MAX;
-    let filled = batch.fill_while(cursor, documents, goes_on);
+    let filled = cursor.fill_while(&mut batch, documents, goes_on);
     cursor.slot.set(None);
     cursor.note_time(began.elapsed());
-    cursor.ahead = Some(Ahead {
-        batch,
-        documents,
-        filled,
-        _reserved: reserved,
-    });
+    cursor.ahead = Some(Ahead::new(batch, documents, filled, reserved));
 }
 
 /// A cursor while its next batch is read; it is closed if the thread that reads fails.
