@@ -228,8 +228,9 @@ impl Cursor {
 
     /// How many bytes the next batch of so many documents holds at most.
     pub fn batch_bytes(&self, documents: u64) -> usize {
-        match documents {
-            u64::MAX => self.unsized_bytes,
+        match (documents, self.tail) {
+            (u64::MAX, Tail::Ends) => self.unsized_bytes,
+            // Of what is tailed nothing is read ahead.
             _ => BATCH_BYTES_MAX,
         }
     }
