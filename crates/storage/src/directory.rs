@@ -11,6 +11,8 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use xxhash_rust::xxh3::xxh3_128;
+
 use crate::OpenError;
 
 pub const FORMAT_VERSION: u32 = 1;
@@ -18,6 +20,8 @@ pub const FORMAT_VERSION: u32 = 1;
 const FORMAT_FILE: &str = "BANYAN";
 const FORMAT_PREFIX: &str = "banyan data, format ";
 const LOCK_FILE: &str = "mongod.lock";
+/// Names the file that lists the tables of a keyspace.
+const CURRENT_FILE: &str = "current";
 const STATE_DIRECTORY: &str = "state";
 /// Complete ones where nothing is missing: records, indexes, meta, and the engine's own.
 const KEYSPACES: usize = 4;
@@ -82,17 +86,10 @@ impl DataDirectory {
     /// One that is being removed loses the file first, but not before all that take its place are
     /// there: then nothing is missing.
     pub(crate) fn headless_keyspace(&self) -> io::Result<Option<PathBuf>> {
-        const CURRENT: &str = "current";
-        let keyspaces = match fs::read_dir(self.state().join("keyspaces")) {
-            Ok(keyspaces) => keyspaces,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
         let mut complete = 0;
         let mut headless = None;
-        for keyspace in keyspaces {
-            let keyspace = keyspace?.path();
-            if keyspace.join(CURRENT).try_exists()? {
+        for keyspace in self.keyspaces()? {
+            if keyspace.join(CURRENT_FILE).try_exists()? {
                 complete += 1;
                 continue;
             }
@@ -104,6 +101,42 @@ impl DataDirectory {
             }
         }
         Ok(headless.filter(|_| complete < KEYSPACES))
+    }
+
+    /// A file that lists the tables of a keyspace and is not as it was written, if any is. The engine
+    /// notes a checksum of it beside its name, and does not hold the file against that: it would show
+    /// what tables the damaged list names.
+    pub(crate) fn altered_version(&self) -> io::Result<Option<PathBuf>> {
+        for keyspace in self.keyspaces()? {
+            let current = match fs::read(keyspace.join(CURRENT_FILE)) {
+                Ok(current) => current,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            // The version, the checksum of its file, and the kind of the checksum.
+            let Some((version, rest)) = current.split_first_chunk() else {
+                continue;
+            };
+            let version = keyspace.join(format!("v{}", u64::from_le_bytes(*version)));
+            // The engine says that it is missing.
+            if !version.try_exists()? {
+                continue;
+            }
+            let noted = rest.first_chunk().map(|noted| u128::from_le_bytes(*noted));
+            if noted != Some(xxh3_128(&fs::read(&version)?)) {
+                return Ok(Some(version));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where the engine has its keyspaces; none where there is no state yet.
+    fn keyspaces(&self) -> io::Result<Vec<PathBuf>> {
+        match fs::read_dir(self.state().join("keyspaces")) {
+            Ok(keyspaces) => keyspaces.map(|entry| Ok(entry?.path())).collect(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -50,14 +50,17 @@ impl Store {
             path: path.to_owned(),
             reason,
         };
-        let headless = directory.headless_keyspace();
-        let headless = headless.map_err(|source| OpenError::Io {
+        let unreadable = |source| OpenError::Io {
             path: path.to_owned(),
             source,
-        })?;
-        if let Some(keyspace) = headless {
+        };
+        if let Some(keyspace) = directory.headless_keyspace().map_err(unreadable)? {
             let keyspace = keyspace.display();
             return Err(damaged(format!("{keyspace} has no file `current`")));
+        }
+        if let Some(version) = directory.altered_version().map_err(unreadable)? {
+            let version = version.display();
+            return Err(damaged(format!("{version} is not as it was written")));
         }
         // The engine asserts what it expects of its own files.
         let opened = panic::catch_unwind(AssertUnwindSafe(|| Engine::open(directory, options)));

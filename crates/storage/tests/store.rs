@@ -462,6 +462,37 @@ fn types_come_back(store: &Store, collection: &Arc<Collection>, record: &RecordI
 }
 
 #[test]
+fn a_list_of_tables_that_is_not_as_it_was_written_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let collection = create(&store, "things");
+    fill(&store, &collection, 0..100);
+    drop((store, collection));
+    let keyspaces = fs::read_dir(dir.path().join("state/keyspaces")).unwrap();
+    let mut lists = 0;
+    for keyspace in keyspaces {
+        let keyspace = keyspace.unwrap().path();
+        let current = fs::read(keyspace.join("current")).unwrap();
+        let version = u64::from_le_bytes(current[..8].try_into().unwrap());
+        let list = keyspace.join(format!("v{version}"));
+        let whole = fs::read(&list).unwrap();
+        for at in 0..whole.len() {
+            let mut altered = whole.clone();
+            altered[at] ^= 1 << (at % 8);
+            fs::write(&list, altered).unwrap();
+            let error = Store::open(dir.path(), &StoreOptions::default())
+                .err()
+                .unwrap();
+            assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+        }
+        fs::write(&list, whole).unwrap();
+        lists += 1;
+    }
+    assert!(lists > 0);
+    drop(open(dir.path()));
+}
+
+#[test]
 fn a_keyspace_without_its_list_of_tables_is_damage_if_it_is_missed() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
