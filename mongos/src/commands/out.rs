@@ -213,8 +213,7 @@ pub async fn merge(
         if batch.is_empty() {
             return Ok(());
         }
-        let documents: Vec<_> = batch.iter().map(|document| with_id(document)).collect();
-        let documents = documents.iter().map(|document| &**document);
+        let documents = batch.iter().map(|document| with_id(document));
         let write = merge.command(documents, collator).map_err(query_error)?;
         let mut command = DocumentWriter::new();
         command.append_all(&write);

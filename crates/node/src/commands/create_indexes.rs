@@ -193,7 +193,7 @@ fn asked(
                 .map(|series| time_series::indexes::to_buckets(spec, series))
                 .transpose()?;
             let spec = on_buckets.as_deref().unwrap_or(spec);
-            specification::normalize(spec, ignores_unknown).map_err(|error| {
+            index_outline::normalize(spec, ignores_unknown).map_err(|error| {
                 match index_expiry::names_specification(&error) {
                     true => error,
                     false => in_specification(spec, error),

@@ -5,6 +5,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::clustered::{CLUSTERED, location};
+use super::index_outline;
 use super::index_specification as specification;
 use crate::context::CommandContext;
 use crate::params::{self, Field};
@@ -199,7 +200,7 @@ fn check_id_index(
     }
     named.append(bson::cstr!("name"), "_id_");
     let Some(key) = index.get("key").ok().flatten() else {
-        return specification::normalize(&named, false).map(drop);
+        return index_outline::normalize(&named, false).map(drop);
     };
     if let RawBsonRef::Document(key) = key
         && !key.is_empty()
@@ -218,7 +219,7 @@ fn check_id_index(
             format!("The field '{option}' is not valid for an _id index specification."),
         ));
     }
-    let normalized = specification::normalize(&named, false)?;
+    let normalized = index_outline::normalize(&named, false)?;
     if index.get("name").ok().flatten().is_none() {
         return Err(CommandError::new(
             ErrorCode::FailedToParse,

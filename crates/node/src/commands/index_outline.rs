@@ -3,7 +3,7 @@
 //! is not being told.
 
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::clustered::{CLUSTERED_OPTION, EXPIRE};
 use super::geo_indexes;
@@ -44,6 +44,15 @@ const OPTIONS: &[&str] = &[
 const CLUSTERED_OPTIONS: &[&str] = &["v", "key", "name", "unique", CLUSTERED_OPTION];
 /// Those of the index over `_id`.
 const ID_OPTIONS: &[&str] = &["v", "key", "name", "ns", "collation"];
+
+/// Checks a specification, and makes of it what is kept.
+pub fn normalize(
+    spec: &RawDocument,
+    ignores_unknown: bool,
+) -> Result<RawDocumentBuf, CommandError> {
+    check(spec, ignores_unknown)?;
+    specification::normalize(spec)
+}
 
 pub fn check(spec: &RawDocument, ignores_unknown: bool) -> Result<(), CommandError> {
     let names = || spec.iter().flatten().map(|(name, _)| name.as_str());

@@ -14,17 +14,12 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use super::clustered::{self, CLUSTERED_OPTION, EXPIRE};
 use super::geo_indexes;
 use super::index_expiry;
-use super::index_outline;
 use crate::collation;
 use crate::errors;
 use crate::params::{self, Field};
 
-/// A specification as it is kept: `v`, `key`, `name`, then the options.
-pub fn normalize(
-    spec: &RawDocument,
-    ignores_unknown: bool,
-) -> Result<RawDocumentBuf, CommandError> {
-    index_outline::check(spec, ignores_unknown)?;
+/// A specification as it is kept: `v`, `key`, `name`, then the options. Its outline is right.
+pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
     let (mut key, mut name, mut collation, mut version) = (None, None, None, None);
     let (mut expires, mut background) = (None, None);
     let mut format = 2;

@@ -335,8 +335,7 @@ async fn merge_into(
         if batch.is_empty() {
             return Ok(());
         }
-        let documents: Vec<_> = batch.iter().map(|row| with_id(row)).collect();
-        let documents = documents.iter().map(|document| &**document);
+        let documents = batch.iter().map(|row| with_id(row));
         let mut write = merge.command(documents, collator).map_err(errors::query)?;
         validation::pass_on(ctx, &mut write)?;
         let reply = run(ctx, database, write).await?;

@@ -1,5 +1,6 @@
 //! `$merge`: what it says, and the update that brings one result into the target.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 
 use banyan_document::element::{elements, field};
@@ -326,21 +327,22 @@ impl Merge {
     }
 
     /// The command that brings these results into the target. Each has its `_id`.
-    pub fn command<'d>(
+    pub fn command(
         &self,
-        results: impl IntoIterator<Item = &'d RawDocument>,
+        results: impl IntoIterator<Item = impl Borrow<RawDocument>>,
         collator: Option<&Collator>,
     ) -> Result<RawDocumentBuf, QueryError> {
         let mut statements = RawArrayBuf::new();
         if matches!(self.when_matched, WhenMatched::Fail) {
             for result in results {
+                let result = result.borrow();
                 self.query(result)?;
                 statements.push(result);
             }
             return Ok(rawdoc! { "insert": self.collection.as_str(), "documents": statements });
         }
         for result in results {
-            statements.push(self.statement(result, collator)?);
+            statements.push(self.statement(result.borrow(), collator)?);
         }
         let mut command = rawdoc! { "update": self.collection.as_str(), "updates": statements };
         if let WhenMatched::Pipeline(pipeline) = &self.when_matched
