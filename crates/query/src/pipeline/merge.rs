@@ -9,7 +9,6 @@ use banyan_document::{Collator, DocumentWriter};
 use bson::raw::CString;
 use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::outline;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, is_nullish, items, type_name};
@@ -55,6 +54,9 @@ pub struct MergePipeline {
     command_variables: Vec<(String, Option<RawBson>)>,
 }
 
+/// Checks the outline of a pipeline.
+pub(super) type CheckPipeline = fn(&[&RawDocument]) -> Result<(), QueryError>;
+
 /// The stage as it was written. MongoDB reads this much of it with the outline of the pipeline.
 pub(super) struct Specification<'a> {
     database: Option<&'a str>,
@@ -74,7 +76,11 @@ enum Mode<'a> {
 }
 
 impl<'a> Specification<'a> {
-    pub(super) fn parse(argument: RawBsonRef<'a>) -> Result<Specification<'a>, QueryError> {
+    /// `check`: for the pipeline that it updates documents with.
+    pub(super) fn parse(
+        argument: RawBsonRef<'a>,
+        check: CheckPipeline,
+    ) -> Result<Specification<'a>, QueryError> {
         let mut specification = Specification {
             database: None,
             collection: "",
@@ -91,7 +97,7 @@ impl<'a> Specification<'a> {
                 ));
             }
             RawBsonRef::String(collection) => specification.collection = collection,
-            RawBsonRef::Document(document) => specification.options(document)?,
+            RawBsonRef::Document(document) => specification.options(document, check)?,
             other => {
                 return Err(QueryError::new(
                     ErrorKind::TypeMismatch,
@@ -106,7 +112,11 @@ impl<'a> Specification<'a> {
         Ok(specification)
     }
 
-    fn options(&mut self, document: &'a RawDocument) -> Result<(), QueryError> {
+    fn options(
+        &mut self,
+        document: &'a RawDocument,
+        check: CheckPipeline,
+    ) -> Result<(), QueryError> {
         let mut named = false;
         for element in elements(document) {
             match (element.name(), element.value()) {
@@ -115,7 +125,7 @@ impl<'a> Specification<'a> {
                     named = true;
                 }
                 ("on", value) => self.on = on(value)?,
-                ("whenMatched", value) => self.when_matched = when_matched(value)?,
+                ("whenMatched", value) => self.when_matched = when_matched(value, check)?,
                 ("let" | "whenNotMatched", value) if is_nullish(Some(value)) => {}
                 ("let", RawBsonRef::Document(variables)) => self.variables = Some(variables),
                 ("whenNotMatched", RawBsonRef::String(mode)) => {
@@ -214,7 +224,7 @@ fn on(value: RawBsonRef<'_>) -> Result<Vec<&str>, QueryError> {
     Ok(paths)
 }
 
-fn when_matched(value: RawBsonRef<'_>) -> Result<Mode<'_>, QueryError> {
+fn when_matched(value: RawBsonRef<'_>, check: CheckPipeline) -> Result<Mode<'_>, QueryError> {
     match value {
         RawBsonRef::String("merge") => Ok(Mode::Merge),
         RawBsonRef::String("replace") => Ok(Mode::Replace),
@@ -230,7 +240,7 @@ fn when_matched(value: RawBsonRef<'_>) -> Result<Mode<'_>, QueryError> {
                 ));
             };
             // What else is wrong with it is told by the updates that run it.
-            outline::check(&stages)?;
+            check(&stages)?;
             Ok(Mode::Pipeline(stages))
         }
         other => error(
@@ -276,7 +286,8 @@ fn missing<T>(parser: &str, code: u32, field: &str) -> Result<T, QueryError> {
 
 impl Merge {
     pub(super) fn parse(argument: RawBsonRef<'_>, context: &Context) -> Result<Merge, QueryError> {
-        let written = Specification::parse(argument)?;
+        // Its outline was looked through with that of the pipeline that it ends.
+        let written = Specification::parse(argument, |_| Ok(()))?;
         check_on(&written.on)?;
         let when_matched = match written.when_matched {
             Mode::Pipeline(stages) => WhenMatched::Pipeline(MergePipeline {

@@ -48,7 +48,7 @@ fn check_stage(stage: &RawDocument) -> Result<(), QueryError> {
         "$facet" => check_facet(argument),
         "$graphLookup" => check_graph_lookup(argument),
         "$lookup" => check_lookup(argument),
-        "$merge" => Specification::parse(argument).map(drop),
+        "$merge" => Specification::parse(argument, check).map(drop),
         "$out" => out_target(argument).map(drop),
         "$unionWith" => check_union(argument),
         _ => Ok(()),
