@@ -236,12 +236,19 @@ impl<P> Program<'_, P> {
     }
 }
 
-/// Waits until a standalone has applied what its log holds beyond its state: it must not answer
-/// from an older state than the one it acknowledged. A member of a set has states for that.
+/// Waits until a standalone has applied what its log holds beyond its state, and has loaded the indexes
+/// that are committed there: it must not answer from an older state than the one it acknowledged. A
+/// member of a set has states for that.
 async fn replayed(node: &Node) {
     let started = Instant::now();
     let mut told = false;
-    while !node.replica.is_primary() && !node.info.stop.is_cancelled() {
+    let lacks_index = || {
+        let catalog = node.replica.store.catalog();
+        let mut builds = catalog.collections().flat_map(|known| &known.builds);
+        builds.any(|build| build.is_committed)
+    };
+    let is_behind = || !node.replica.is_primary() || lacks_index();
+    while is_behind() && !node.info.stop.is_cancelled() {
         if !told && started.elapsed() > Duration::from_secs(1) {
             info!("applying the log to the state of the last stop");
             told = true;
