@@ -77,6 +77,8 @@ async fn added(client: &Client, commands: &[Document]) -> Result<Figures> {
     after.retain(|name, value| {
         let own = [
             "metrics.commands.serverStatus.total",
+            // Of the client that has waited for the server.
+            "metrics.commands.endSessions.total",
             "opcounters.command",
             "opLatencies.commands.ops",
         ];

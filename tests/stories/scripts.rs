@@ -196,12 +196,14 @@ async fn a_script_that_fails_for_one_document_does_so_behind_the_others() -> Res
             // The time counts while the command runs, and not between.
             command.insert("maxTimeMS", 3000);
         }
-        let mut reply = test.run_command(command).await?;
+        // A cursor belongs to its session, and the driver may take another for each command.
+        let mut session = test.client().start_session().await?;
+        let mut reply = test.run_command(command).session(&mut session).await?;
         let mut found = reply.get_document("cursor")?.get_array("firstBatch")?.len();
         let failure = loop {
             let id = reply.get_document("cursor")?.get_i64("id")?;
             let more = doc! { "getMore": id, "collection": "c", "batchSize": 100 };
-            match test.run_command(more).await {
+            match test.run_command(more).session(&mut session).await {
                 Ok(next) => reply = next,
                 Err(error) => break error,
             }

@@ -1,5 +1,6 @@
 //! $group, and $count and $sortByCount, which are short for it
 
+mod evaluated;
 mod scripted;
 
 use std::any::Any;
@@ -14,7 +15,7 @@ use indexmap::map::Entry as MapEntry;
 
 use banyan_document::{DocumentWriter, Number, elements, key};
 
-use self::scripted::Evaluated;
+use self::evaluated::Evaluated;
 use super::accumulator::{self, Accumulator, Kind, State};
 use super::ahead::Ahead;
 use super::group_key::Key;
