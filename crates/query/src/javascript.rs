@@ -48,12 +48,6 @@ pub struct Answers {
 /// The engine of a context, which may have none.
 pub(crate) type Engine = Option<Arc<dyn JavaScript>>;
 
-/// What a script comes to: the answer may be known from before, or be waited for
-/// ([`ahead`]).
-pub(crate) fn run(engine: &Engine, request: RawDocumentBuf) -> Result<RawBson, QueryError> {
-    defined(ahead::run(present(engine)?, request))
-}
-
 /// Runs a script at once.
 pub(crate) fn run_now(engine: &Engine, request: &RawDocument) -> Result<RawBson, QueryError> {
     defined(present(engine)?.run(request))

@@ -109,7 +109,7 @@ impl Special for Function {
         };
         env.budget.spend_bytes(arguments.as_bytes().len())?;
         let request = javascript::call(&self.source, arguments);
-        let value = javascript::run(&self.engine, request)?;
+        let value = javascript::ahead::run(&self.engine, request)?;
         env.budget.spend_bytes(byte_len(value.as_raw_bson_ref()))?;
         env.arena.copy(Some(value.as_raw_bson_ref()))
     }

@@ -337,7 +337,7 @@ fn leaves_remainder(value: RawBsonRef<'_>, divisor: i64, remainder: i64) -> bool
 impl Where {
     fn is_true(&self, document: &RawDocument) -> Result<bool, QueryError> {
         let request = javascript::condition(&self.code, self.scope.as_deref(), document);
-        match ahead::run(&self.engine, request)? {
+        match ahead::answer(&self.engine, request)? {
             RawBson::Boolean(is_true) => Ok(is_true),
             _ => Err(QueryError::new(
                 ErrorKind::JsInterpreterFailure,

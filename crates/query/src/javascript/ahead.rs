@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bson::{RawBson, RawDocument, RawDocumentBuf};
 
-use super::JavaScript;
+use super::{Engine, JavaScript, defined, present};
 use crate::error::{ErrorKind, QueryError};
 
 /// So many bytes are sent at once, except for a request that is larger alone.
@@ -50,7 +50,12 @@ struct Asked {
 }
 
 /// What a script comes to. In an [`Attempt`] it may fail because that is not known yet.
-pub(crate) fn run(
+pub(crate) fn run(engine: &Engine, request: RawDocumentBuf) -> Result<RawBson, QueryError> {
+    defined(answer(present(engine)?, request))
+}
+
+/// The same of an engine that is there, with undefined as it is.
+pub(crate) fn answer(
     engine: &Arc<dyn JavaScript>,
     request: RawDocumentBuf,
 ) -> Result<RawBson, QueryError> {
