@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::cursors::batch::{Batch, Filled};
-use crate::cursors::{Cursor, Tail, Taken, first, not_found, read_ahead};
+use crate::cursors::{Cursor, Opener, Tail, Taken, first, not_found, read_ahead};
 use crate::errors;
 use crate::params::{self, Field};
 use crate::profiling;
@@ -92,10 +92,6 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let parameters = parse(ctx)?;
         let node = ctx.node;
         let mut cursor = check_out(ctx, &parameters).await?;
-        if let Err(error) = check_session(ctx, &parameters, &cursor) {
-            node.cursors.put_back(parameters.id, cursor)?;
-            return Err(error);
-        }
         if ctx.deadline.is_some() && cursor.tail != Tail::Waits {
             node.cursors.put_back(parameters.id, cursor)?;
             return Err(CommandError::new(
@@ -135,7 +131,12 @@ async fn check_out(
     parameters: &Parameters,
 ) -> Result<Box<Cursor>, CommandError> {
     let cursors = &ctx.node.cursors;
-    let taken = cursors.take(parameters.id, &parameters.namespace, ctx.interrupt())?;
+    let taken = cursors.take(
+        parameters.id,
+        &parameters.namespace,
+        ctx.interrupt(),
+        |opener| check_opener(ctx, parameters, opener),
+    )?;
     let (back, reading) = match taken {
         Taken::Here(cursor) => return Ok(cursor),
         Taken::Lent { back, interrupt } => (back, interrupt),
@@ -156,12 +157,12 @@ async fn check_out(
 }
 
 /// A cursor belongs to the user and the session that it was opened by, and keeps to its API.
-fn check_session(
+fn check_opener(
     ctx: &CommandContext<'_>,
     parameters: &Parameters,
-    cursor: &Cursor,
+    opener: &Opener,
 ) -> Result<(), CommandError> {
-    if ctx.owner.is_some() && cursor.owner != first::owner(ctx) {
+    if ctx.owner.is_some() && opener.user != first::user(ctx) {
         return Err(CommandError::new(
             ErrorCode::Unauthorized,
             format!(
@@ -170,8 +171,8 @@ fn check_session(
             ),
         ));
     }
-    ctx.api.check_continued(cursor.api)?;
-    let (code, how) = match (cursor.session, ctx.session) {
+    ctx.api.check_continued(opener.api)?;
+    let (code, how) = match (opener.session, ctx.session) {
         (opened, asking) if opened == asking => return Ok(()),
         (None, Some(asking)) => (
             50736,

@@ -65,7 +65,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
 
 /// Other users' cursors take a privilege; none is killed if one of them may not be.
 fn check_owner(ctx: &CommandContext<'_>, collection: &str) -> Result<(), CommandError> {
-    let Some(user) = first::owner(ctx) else {
+    let Some(user) = first::user(ctx) else {
         return Ok(());
     };
     let identity = identity::known(ctx.conn);

@@ -432,7 +432,7 @@ fn flag(options: &RawDocument, name: &str) -> bool {
 
 /// The client's own sessions, or everybody's.
 fn sessions(ctx: &CommandContext<'_>, options: &RawDocument) -> Vec<RawDocumentBuf> {
-    let Some(own) = first::owner(ctx).filter(|_| !flag(options, "allUsers")) else {
+    let Some(own) = first::user(ctx).filter(|_| !flag(options, "allUsers")) else {
         return config::sessions(ctx.node).collect();
     };
     let Some(RawBsonRef::Array(users)) = banyan_document::field(options, "users") else {

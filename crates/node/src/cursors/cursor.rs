@@ -49,15 +49,20 @@ pub trait Following: Send + Sync {
     fn is_invalidated(&self) -> bool;
 }
 
+/// Whom a cursor was opened by, and how: whoever continues it has to be the same.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Opener {
+    /// `None` where access is not controlled.
+    pub user: Option<UserDigest>,
+    pub session: Option<SessionId>,
+    /// What the command said of the stable API, if a client sent that.
+    pub api: ApiParameters,
+}
+
 /// The rest of a result.
 pub struct Cursor {
     pub namespace: String,
-    /// The session it was opened in.
-    pub session: Option<SessionId>,
-    /// Who opened it; `None` where access is not controlled.
-    pub owner: Option<UserDigest>,
-    /// What its command said of the stable API, if a client sent that.
-    pub api: ApiParameters,
+    pub opener: Opener,
     pub rows: Rows,
     /// Where the rows look for the interruption of the command that reads them.
     pub slot: Arc<InterruptSlot>,
@@ -94,9 +99,7 @@ impl Cursor {
     pub fn new(namespace: String, rows: Rows, slot: Arc<InterruptSlot>) -> Cursor {
         Cursor {
             namespace,
-            session: None,
-            owner: None,
-            api: ApiParameters::default(),
+            opener: Opener::default(),
             rows,
             slot,
             remaining: None,

@@ -9,7 +9,7 @@ use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::batch::{Batch, FIRST_BATCH_DEFAULT};
-use super::{Cursor, Tail};
+use super::{Cursor, Opener, Tail};
 use crate::context::CommandContext;
 use crate::profiling;
 
@@ -76,9 +76,11 @@ pub fn reply(
         return batch.finish(0, &namespace);
     }
     cursor.slot.set(None);
-    cursor.owner = owner(ctx);
-    cursor.session = ctx.session;
-    cursor.api = ctx.api;
+    cursor.opener = Opener {
+        user: user(ctx),
+        session: ctx.session,
+        api: ctx.api,
+    };
     cursor.origin = profiling::origin(ctx);
     cursor.time_left = match cursor.tail {
         Tail::Waits => None,
@@ -91,7 +93,7 @@ pub fn reply(
 }
 
 /// Whom a cursor of this command belongs to.
-pub fn owner(ctx: &CommandContext<'_>) -> Option<UserDigest> {
+pub fn user(ctx: &CommandContext<'_>) -> Option<UserDigest> {
     ctx.owner.as_ref().map(|owner| owner.digest())
 }
 

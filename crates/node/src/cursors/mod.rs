@@ -21,7 +21,7 @@ use banyan_wire::{CommandError, ErrorCode, SessionId};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-pub use cursor::{Cursor, Following, Tail};
+pub use cursor::{Cursor, Following, Opener, Tail};
 
 /// Open cursors are spread over this many locks.
 const SHARDS: usize = 16;
@@ -50,8 +50,7 @@ enum Slot {
     /// Its next batch is being read ahead.
     Lent {
         namespace: String,
-        session: Option<SessionId>,
-        owner: Option<UserDigest>,
+        opener: Opener,
         interrupt: Interrupt,
         back: oneshot::Receiver<Box<Cursor>>,
     },
@@ -63,8 +62,7 @@ enum Slot {
     },
     InUse {
         namespace: String,
-        session: Option<SessionId>,
-        owner: Option<UserDigest>,
+        opener: Opener,
         interrupt: Interrupt,
     },
 }
@@ -77,10 +75,10 @@ impl Slot {
         }
     }
 
-    fn owner(&self) -> Option<UserDigest> {
+    fn opener(&self) -> Opener {
         match self {
-            Slot::Idle { cursor, .. } => cursor.owner,
-            Slot::InUse { owner, .. } | Slot::Lent { owner, .. } => *owner,
+            Slot::Idle { cursor, .. } => cursor.opener,
+            Slot::InUse { opener, .. } | Slot::Lent { opener, .. } => *opener,
         }
     }
 
@@ -88,13 +86,6 @@ impl Slot {
     fn end_reading(&self) {
         if let Slot::Lent { interrupt, .. } = self {
             interrupt.raise(Cause::CursorKilled);
-        }
-    }
-
-    fn session(&self) -> Option<SessionId> {
-        match self {
-            Slot::Idle { cursor, .. } => cursor.session,
-            Slot::InUse { session, .. } | Slot::Lent { session, .. } => *session,
         }
     }
 }
@@ -175,13 +166,14 @@ impl CursorManager {
         }
     }
 
-    /// Takes a cursor out to continue it; give it back with [`CursorManager::put_back`], or
-    /// [`CursorManager::close`] it.
+    /// Takes a cursor out to continue it, if whoever asks is allowed to continue what was opened so.
+    /// Give it back with [`CursorManager::put_back`], or [`CursorManager::close`] it.
     pub fn take(
         &self,
         id: i64,
         namespace: &str,
         interrupt: &Interrupt,
+        allowed: impl FnOnce(&Opener) -> Result<(), CommandError>,
     ) -> Result<Taken, CommandError> {
         let mut shard = self.shard(id).lock();
         let Some(slot) = shard.get_mut(&id) else {
@@ -197,17 +189,17 @@ impl CursorManager {
                 ),
             ));
         }
-        let (session, owner) = (slot.session(), slot.owner());
         if matches!(slot, Slot::InUse { .. }) {
             return Err(CommandError::new(
                 ErrorCode::CursorInUse,
                 format!("cursor id {id} is already in use"),
             ));
         }
+        let opener = slot.opener();
+        allowed(&opener)?;
         let taken = Slot::InUse {
             namespace: namespace.to_string(),
-            session,
-            owner,
+            opener,
             interrupt: interrupt.clone(),
         };
         match std::mem::replace(slot, taken) {
@@ -244,8 +236,7 @@ impl CursorManager {
         }
         let lent = Slot::Lent {
             namespace: cursor.namespace.clone(),
-            session: cursor.session,
-            owner: cursor.owner,
+            opener: cursor.opener,
             interrupt: interrupt.clone(),
             back,
         };
@@ -340,7 +331,7 @@ impl CursorManager {
         let shard = self.shard(id).lock();
         shard
             .get(&id)
-            .map(|slot| slot.owner().as_ref() == Some(user))
+            .map(|slot| slot.opener().user.as_ref() == Some(user))
     }
 
     /// Whether there was such a cursor on that namespace.
@@ -395,7 +386,7 @@ impl CursorManager {
     }
 
     pub fn kill_sessions(&self, fits: impl Fn(&SessionId) -> bool) -> usize {
-        self.kill_where(|slot| slot.session().is_some_and(|session| fits(&session)))
+        self.kill_where(|slot| slot.opener().session.is_some_and(|session| fits(&session)))
     }
 
     pub fn kill_namespace(&self, namespace: &str) -> usize {
@@ -532,6 +523,35 @@ mod tests {
     }
 
     #[test]
+    fn who_may_not_continue_a_cursor_leaves_it_as_it_is() {
+        let manager = CursorManager::new();
+        let rows = Box::new(Reader(Arc::default()));
+        let cursor = Cursor::new("a.b".to_owned(), rows, Arc::default());
+        let id = manager.open(cursor).unwrap();
+        let interrupt = Interrupt::new(Arc::default(), None);
+        let refuse = |_: &Opener| {
+            let refusal = CommandError::new(ErrorCode::Unauthorized, "not yours");
+            Err(refusal)
+        };
+        let take_refused = || match manager.take(id, "a.b", &interrupt, refuse) {
+            Err(error) => assert_eq!(error.code, ErrorCode::Unauthorized),
+            Ok(_) => panic!("taken"),
+        };
+
+        take_refused();
+        let taken = manager.take(id, "a.b", &interrupt, |_| Ok(()));
+        let Taken::Here(cursor) = taken.unwrap() else {
+            panic!("nobody reads ahead");
+        };
+
+        let (_sender, back) = oneshot::channel();
+        manager.lend(id, &cursor, &interrupt, back).unwrap();
+        take_refused();
+        let taken = manager.take(id, "a.b", &interrupt, |_| Ok(()));
+        assert!(matches!(taken, Ok(Taken::Lent { .. })));
+    }
+
+    #[test]
     fn a_cursor_that_is_never_idle_for_long_lets_its_snapshot_go() {
         let holds = Arc::new(AtomicBool::new(true));
         let manager = CursorManager::new();
@@ -540,7 +560,8 @@ mod tests {
         let id = manager.open(cursor).unwrap();
         let interrupt = Interrupt::new(Arc::default(), None);
         let read = |held_for: Option<Duration>| {
-            let Taken::Here(mut cursor) = manager.take(id, "a.b", &interrupt).unwrap() else {
+            let Taken::Here(mut cursor) = manager.take(id, "a.b", &interrupt, |_| Ok(())).unwrap()
+            else {
                 panic!("nobody reads ahead");
             };
             holds.store(true, Ordering::Relaxed);
