@@ -196,7 +196,7 @@ impl Stage for BucketAuto {
 
     fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
         let arguments = self.accumulators.iter().map(|a| &a.argument);
-        let (consumer, together) = (&consumer::BUCKET_AUTO, start.together);
+        let (consumer, together) = (&consumer::BUCKET_AUTO, start.together());
         let sorters = Sorters::of(consumer, None, start.budget, together);
         Ok(Box::new(BucketAutoRun {
             group_by: self.group_by.bind(start.variables),

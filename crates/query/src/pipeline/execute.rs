@@ -8,10 +8,11 @@ use bson::{RawDocument, RawDocumentBuf};
 use super::foreign::Sources;
 use super::member::{self, Member};
 use super::stage::Stage;
-use super::stage_run::{Drained, Flow, Next, Placed, Results, StageRun, Start, append_count};
+use super::stage_run::{
+    Drained, Feeding, Flow, Next, Placed, Results, StageRun, Start, append_count,
+};
 use crate::budget::Budget;
 use crate::error::QueryError;
-use crate::memory::Together;
 use crate::variables::Variables;
 
 pub struct Execution {
@@ -42,8 +43,7 @@ impl Execution {
         sources: Option<Arc<dyn Sources>>,
         budget: &Budget,
         variables: &Variables,
-        together: Option<&Arc<Together>>,
-        looks_ahead: bool,
+        feeding: Feeding<'_>,
     ) -> Result<Execution, QueryError> {
         let mut runs = Vec::with_capacity(members.len());
         for (index, member) in members.iter().enumerate() {
@@ -52,8 +52,7 @@ impl Execution {
                 sources: sources.as_ref(),
                 budget,
                 variables,
-                together,
-                looks_ahead,
+                feeding,
             };
             runs.push(Placed {
                 run: member.stage.clone().run(&start)?,

@@ -321,7 +321,7 @@ impl Stage for Group {
     }
 
     fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
-        let looks_ahead = start.looks_ahead && self.calls_script();
+        let looks_ahead = start.looks_ahead() && self.calls_script();
         Ok(Ahead::of(GroupRun::new(self, start), looks_ahead))
     }
 }

@@ -130,7 +130,7 @@ impl Stage for Match {
         let run = MatchRun {
             filter: self.filter_within(start.variables),
         };
-        Ok(Ahead::of(run, start.looks_ahead && self.calls_script()))
+        Ok(Ahead::of(run, start.looks_ahead() && self.calls_script()))
     }
 }
 

@@ -756,7 +756,7 @@ impl Stage for Projector {
     }
 
     fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
-        let looks_ahead = start.looks_ahead && self.calls_script();
+        let looks_ahead = start.looks_ahead() && self.calls_script();
         let run = ProjectRun {
             projector: self,
             needed: Needed::of(&start.needed),

@@ -79,7 +79,7 @@ impl Stage for ReplaceRoot {
             keeps_metadata: self.keeps_metadata,
             arena: Arena::new(),
         };
-        Ok(Ahead::of(run, start.looks_ahead && self.calls_script()))
+        Ok(Ahead::of(run, start.looks_ahead() && self.calls_script()))
     }
 }
 

@@ -11,6 +11,7 @@ use super::foreign::{Documents, Sources};
 use super::member::{self, Member};
 use super::output::Output;
 use super::stage::{Division, Stage};
+use super::stage_run::Feeding;
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
@@ -211,16 +212,7 @@ impl Pipeline {
 
     /// A run over a part of the input, one of several that hold memory together.
     pub fn start_part(&self, together: &Arc<Together>) -> Result<Execution, QueryError> {
-        let variables = Variables::NONE;
-        let together = Some(together);
-        Execution::new(
-            &self.members,
-            None,
-            &self.budget,
-            variables,
-            together,
-            false,
-        )
+        self.execution(None, Variables::NONE, Feeding::InParts(together))
     }
 
     /// A run inside a `$lookup` that has bound its variables.
@@ -229,7 +221,7 @@ impl Pipeline {
         sources: Option<Arc<dyn Sources>>,
         variables: &Variables,
     ) -> Result<Execution, QueryError> {
-        Execution::new(&self.members, sources, &self.budget, variables, None, false)
+        self.execution(sources, variables, Feeding::OneByOne)
     }
 
     /// A run that may keep documents until more come, or until it is asked for them.
@@ -238,7 +230,16 @@ impl Pipeline {
         sources: Option<Arc<dyn Sources>>,
         variables: &Variables,
     ) -> Result<Execution, QueryError> {
-        Execution::new(&self.members, sources, &self.budget, variables, None, true)
+        self.execution(sources, variables, Feeding::InBatches)
+    }
+
+    fn execution(
+        &self,
+        sources: Option<Arc<dyn Sources>>,
+        variables: &Variables,
+        feeding: Feeding<'_>,
+    ) -> Result<Execution, QueryError> {
+        Execution::new(&self.members, sources, &self.budget, variables, feeding)
     }
 
     /// Runs over `input`, which may fail with an error of its own.

@@ -91,7 +91,7 @@ impl Stage for Sort {
         let limit = self
             .limit
             .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        let sorters = Sorters::within(limit, start.budget, start.together);
+        let sorters = Sorters::within(limit, start.budget, start.together());
         Ok(Box::new(SortRun {
             key: self.key.clone(),
             pruner: Pruner::new(&start.needed),

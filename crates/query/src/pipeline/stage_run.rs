@@ -47,11 +47,32 @@ pub struct Start<'s> {
     pub budget: &'s Budget,
     /// The values of the variables of `$lookup` stages around.
     pub variables: &'s Variables,
-    /// What the stages of several executions that see parts of one input hold together.
-    pub together: Option<&'s Arc<Together>>,
-    /// Whether documents may be kept until there are more: whoever pushes them asks for their release
-    /// where no more come for now.
-    pub looks_ahead: bool,
+    pub feeding: Feeding<'s>,
+}
+
+/// How the input reaches an execution.
+#[derive(Clone, Copy)]
+pub enum Feeding<'s> {
+    /// As a whole, and each document is worked off before the next one comes.
+    OneByOne,
+    /// Other executions see the other parts of it, and what their stages hold, all hold together.
+    InParts(&'s Arc<Together>),
+    /// As a whole, and documents may be kept until there are more: whoever pushes them asks for their
+    /// release where no more come for now.
+    InBatches,
+}
+
+impl Start<'_> {
+    pub fn together(&self) -> Option<&Arc<Together>> {
+        match self.feeding {
+            Feeding::InParts(together) => Some(together),
+            Feeding::OneByOne | Feeding::InBatches => None,
+        }
+    }
+
+    pub fn looks_ahead(&self) -> bool {
+        matches!(self.feeding, Feeding::InBatches)
+    }
 }
 
 /// A stage at work.
