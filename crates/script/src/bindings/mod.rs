@@ -19,7 +19,7 @@ mod types;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-pub use bytes::{Element, Elements, Malformed};
+pub use bytes::{Element, Elements, Malformed, text};
 pub(crate) use natives::{tag_of, throw};
 
 pub use from_v8::{append_value, document_from_v8, value_from_v8};

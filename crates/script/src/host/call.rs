@@ -8,7 +8,7 @@ use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use super::failure::Failure;
 use super::payload::{document, end_document};
 use super::scripts::{Scope, call_function, set_variables, with_exceptions};
-use crate::bindings::{Bindings, append_value, document_to_v8, value_to_v8};
+use crate::bindings::{Bindings, Elements, ToV8, append_value, text, value_to_v8};
 use crate::error::{ConvertError, ScriptError};
 use crate::evaluate::{compile_function, evaluate};
 use crate::runtime::Runtime;
@@ -20,8 +20,11 @@ const FUNCTIONS_MAX: usize = 256;
 const CALLS_TIME: Duration = Duration::from_millis(10);
 const CALLS_BYTES: usize = 1 << 20;
 
-/// The type byte of an array in BSON.
+// BSON's type bytes.
+const STRING: u8 = 2;
+const DOCUMENT: u8 = 3;
 const ARRAY: u8 = 4;
+const BOOLEAN: u8 = 8;
 
 /// The functions of one realm.
 #[derive(Default)]
@@ -44,6 +47,78 @@ enum Form {
     Body,
     /// The same; whether its value is true counts.
     Condition,
+}
+
+/// A request for one call, taken apart.
+struct Call<'r> {
+    source: Option<&'r str>,
+    form: Form,
+    /// The variables that it brings along.
+    scope: Option<&'r RawDocument>,
+    this: Option<&'r [u8]>,
+    arguments: &'r [u8],
+}
+
+impl<'r> Call<'r> {
+    fn parse(request: &'r [u8]) -> Result<Call<'r>, ConvertError> {
+        let (mut source, mut scope, mut this, mut arguments) = (None, None, None, None);
+        let (mut is_condition, mut is_body) = (false, false);
+        for element in Elements::new(request)? {
+            let element = element?;
+            let is_true = || element.value.first() == Some(&1);
+            match (element.kind, element.name) {
+                (STRING, b"source") => {
+                    let text = std::str::from_utf8(text(element.value)?);
+                    source = Some(text.map_err(|_| ConvertError::Malformed)?);
+                }
+                (BOOLEAN, b"expression") => is_condition = is_true(),
+                (BOOLEAN, b"body") => is_body = is_true(),
+                (DOCUMENT, b"scope") => scope = Some(document(element.value)?),
+                (DOCUMENT, b"this") => this = Some(element.value),
+                (ARRAY, b"arguments") => arguments = Some(element.value),
+                _ => {}
+            }
+        }
+        Ok(Call {
+            source,
+            form: match (is_condition, is_body) {
+                (true, _) => Form::Condition,
+                (false, true) => Form::Body,
+                (false, false) => Form::Function,
+            },
+            scope,
+            this,
+            arguments: arguments.ok_or(ConvertError::Malformed)?,
+        })
+    }
+
+    fn make<'s>(
+        &self,
+        scope: &mut v8::HandleScope<'s>,
+        bindings: &Bindings,
+        function: v8::Local<'_, v8::Function>,
+    ) -> Result<v8::Local<'s, v8::Value>, ScriptError> {
+        if let Some(variables) = self.scope {
+            set_variables(scope, bindings, variables)?;
+        }
+        let function = v8::Local::new(scope, function);
+        let receiver: v8::Local<'_, v8::Value> = match self.this {
+            Some(this) => ToV8 { bindings }.object(scope, this, 0)?.into(),
+            None if self.form == Form::Body => v8::Object::new(scope).into(),
+            None => v8::undefined(scope).into(),
+        };
+        let arguments = values(scope, bindings, self.arguments)?;
+        let mut value = call_function(scope, function, receiver, &arguments)?;
+        if self.form == Form::Condition {
+            // The expression may itself have been a function.
+            if let Ok(inner) = v8::Local::<v8::Function>::try_from(value) {
+                value = call_function(scope, inner, receiver, &arguments)?;
+            }
+            let is_true = value.boolean_value(scope);
+            value = v8::Boolean::new(scope, is_true).into();
+        }
+        Ok(value)
+    }
 }
 
 impl Functions {
@@ -77,44 +152,25 @@ impl Functions {
         calls: &RawArray,
     ) -> Result<RawDocumentBuf, Failure> {
         let bindings = runtime.bindings();
-        let began = Instant::now();
         let mut answer = vec![0; 4];
         answer.push(ARRAY);
         answer.extend_from_slice(b"values\0");
         let values = answer.len();
         answer.extend_from_slice(&[0; 4]);
-        let mut source = "";
-        let mut failure = None;
-        for call in calls {
-            let is_late = began.elapsed() > CALLS_TIME || answer.len() > CALLS_BYTES;
-            if is_late && answer.len() > values + 4 {
-                break;
+        let mut end = answer.len();
+        let called = runtime
+            .with_scope(|scope| self.append_each(scope, &bindings, calls, &mut answer, &mut end));
+        let failure = match called.map_err(|error| runtime.explain(error)) {
+            Ok(()) => None,
+            // The host is of no more use, or nobody waits for it.
+            Err(error @ (ScriptError::OutOfMemory { .. } | ScriptError::Terminated)) => {
+                return Err(error.into());
             }
-            let Ok(RawBsonRef::Document(call)) = call else {
-                return Err(ConvertError::Malformed.into());
-            };
-            source = call.get_str("source").unwrap_or(source);
-            let end = answer.len();
-            let called = runtime.with_scope(|scope| {
-                let value = self.value_in(scope, &bindings, source, call)?;
-                // The names in an array are of no use to whoever reads all of it.
-                with_exceptions(scope, |scope| {
-                    append_value(scope, &bindings, &mut answer, b"", value)
-                })
-            });
-            match called.map_err(|error| runtime.explain(error)) {
-                Ok(()) => {}
-                // The host is of no more use, or nobody waits for it.
-                Err(error @ (ScriptError::OutOfMemory { .. } | ScriptError::Terminated)) => {
-                    return Err(error.into());
-                }
-                Err(error) => {
-                    answer.truncate(end);
-                    failure = Some(Failure::from(error));
-                    break;
-                }
+            Err(error) => {
+                answer.truncate(end);
+                Some(Failure::from(error))
             }
-        }
+        };
         end_document(&mut answer, values);
         end_document(&mut answer, 0);
         let answer = RawDocumentBuf::from_bytes(answer);
@@ -126,53 +182,56 @@ impl Functions {
         Ok(answer)
     }
 
+    /// Appends what the calls come to, as elements of an array; `end` is where the last whole one ends.
+    fn append_each(
+        &mut self,
+        scope: &mut Scope<'_>,
+        bindings: &Bindings,
+        calls: &RawArray,
+        answer: &mut Vec<u8>,
+        end: &mut usize,
+    ) -> Result<(), ScriptError> {
+        let began = Instant::now();
+        let start = *end;
+        let mut source = "";
+        let mut known = None;
+        for call in Elements::new(calls.as_bytes()).map_err(ConvertError::from)? {
+            let is_late = began.elapsed() > CALLS_TIME || *end > CALLS_BYTES;
+            if is_late && *end > start {
+                break;
+            }
+            let call = call.map_err(ConvertError::from)?;
+            let call = Call::parse(call.value)?;
+            let function = match known {
+                Some((form, function)) if call.source.is_none() && form == call.form => function,
+                _ => {
+                    source = call.source.unwrap_or(source);
+                    self.function(scope, source, call.form)?
+                }
+            };
+            known = Some((call.form, function));
+            let scope = &mut v8::HandleScope::new(scope);
+            let value = call.make(scope, bindings, function)?;
+            // The names in an array are of no use to whoever reads all of it.
+            with_exceptions(scope, |scope| {
+                append_value(scope, bindings, answer, b"", value)
+            })?;
+            *end = answer.len();
+        }
+        Ok(())
+    }
+
     fn call_in(
         &mut self,
         scope: &mut v8::HandleScope<'_>,
         bindings: &Bindings,
         request: &RawDocument,
     ) -> Result<RawDocumentBuf, ScriptError> {
-        let malformed = |_| ScriptError::Convert(ConvertError::Malformed);
-        let source = request.get_str("source").map_err(malformed)?;
-        let value = self.value_in(scope, bindings, source, request)?;
+        let call = Call::parse(request.as_bytes())?;
+        let source = call.source.ok_or(ConvertError::Malformed)?;
+        let function = self.function(scope, source, call.form)?;
+        let value = call.make(scope, bindings, function)?;
         answer(scope, bindings, value)
-    }
-
-    fn value_in<'s>(
-        &mut self,
-        scope: &mut v8::HandleScope<'s>,
-        bindings: &Bindings,
-        source: &str,
-        request: &RawDocument,
-    ) -> Result<v8::Local<'s, v8::Value>, ScriptError> {
-        let malformed = || ScriptError::Convert(ConvertError::Malformed);
-        if let Ok(variables) = request.get_document("scope") {
-            set_variables(scope, bindings, variables)?;
-        }
-        let is = |flag| request.get_bool(flag).unwrap_or(false);
-        let form = match (is("expression"), is("body")) {
-            (true, _) => Form::Condition,
-            (false, true) => Form::Body,
-            (false, false) => Form::Function,
-        };
-        let function = self.function(scope, source, form)?;
-        let receiver: v8::Local<'_, v8::Value> = match request.get_document("this") {
-            Ok(this) => document_to_v8(scope, bindings, this)?.into(),
-            Err(_) if form == Form::Body => v8::Object::new(scope).into(),
-            Err(_) => v8::undefined(scope).into(),
-        };
-        let arguments = request.get_array("arguments").map_err(|_| malformed())?;
-        let arguments = values(scope, bindings, arguments)?;
-        let mut value = call_function(scope, function, receiver, &arguments)?;
-        if form == Form::Condition {
-            // The expression may itself have been a function.
-            if let Ok(inner) = v8::Local::<v8::Function>::try_from(value) {
-                value = call_function(scope, inner, receiver, &arguments)?;
-            }
-            let is_true = value.boolean_value(scope);
-            value = v8::Boolean::new(scope, is_true).into();
-        }
-        Ok(value)
     }
 
     /// `{fold: {init, arguments: []} or {state}, step, with: [[], …], finalize?}` gives `{value}`:
@@ -192,7 +251,7 @@ impl Functions {
                 let init = from.get_str("init").map_err(|_| malformed())?;
                 let init = self.function(scope, init, Form::Body)?;
                 let arguments = from.get_array("arguments").map_err(|_| malformed())?;
-                let arguments = values(scope, bindings, arguments)?;
+                let arguments = values(scope, bindings, arguments.as_bytes())?;
                 let state = call_function(scope, init, receiver, &arguments)?;
                 defined(scope, state)
             }
@@ -206,7 +265,7 @@ impl Functions {
                     return Err(malformed());
                 };
                 let mut arguments = vec![state];
-                arguments.append(&mut values(scope, bindings, row)?);
+                arguments.append(&mut values(scope, bindings, row.as_bytes())?);
                 let next = call_function(scope, step, receiver, &arguments)?;
                 state = defined(scope, next);
             }
@@ -251,12 +310,13 @@ impl Functions {
 fn values<'s>(
     scope: &mut Scope<'s>,
     bindings: &Bindings,
-    array: &RawArray,
+    array: &[u8],
 ) -> Result<Vec<v8::Local<'s, v8::Value>>, ScriptError> {
+    let to_v8 = ToV8 { bindings };
     let mut values = Vec::new();
-    for value in array {
-        let value = value.map_err(|_| ConvertError::Malformed)?;
-        values.push(value_to_v8(scope, bindings, value)?);
+    for element in Elements::new(array).map_err(ConvertError::from)? {
+        let element = element.map_err(ConvertError::from)?;
+        values.push(to_v8.element(scope, &element, 0)?);
     }
     Ok(values)
 }
