@@ -3,8 +3,8 @@
 
 use bson::{RawBson, RawBsonRef, RawDocument};
 
-use super::GroupRun;
 use super::evaluated::Evaluated;
+use super::run::GroupRun;
 use crate::error::QueryError;
 use crate::pipeline::ahead::Scripted;
 use crate::pipeline::stage_run::{Flow, Next};
