@@ -167,3 +167,24 @@ async fn a_slow_filter_is_waited_for() -> Result<()> {
     ensure!(seen == expected, "{seen:?}");
     Ok(())
 }
+
+#[tokio::test]
+async fn of_a_collection_that_was_dropped_nothing_is_handed_out() -> Result<()> {
+    let finds = [
+        doc! { "find": "c", "batchSize": 100 },
+        doc! { "find": "c", "sort": { "left": 1 }, "batchSize": 100 },
+    ];
+    for find in finds {
+        let (_mongod, test) = filled().await?;
+        let mut session = test.client().start_session().await?;
+        let mut run = async |command| test.run_command(command).session(&mut session).await;
+        let (id, _) = batch(&run(find).await?)?;
+        // From here on batches are read ahead.
+        ensure!(batch(&run(more(id, Some(500))).await?)?.1.len() == 500);
+        ensure!(batch(&run(more(id, Some(500))).await?)?.1.len() == 500);
+        run(doc! { "drop": "c" }).await?;
+        ensure!(code(run(more(id, Some(500))).await)? == 175);
+        ensure!(code(run(more(id, Some(500))).await)? == 43, "it is closed");
+    }
+    Ok(())
+}

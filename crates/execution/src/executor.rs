@@ -335,12 +335,24 @@ impl Executor {
         let (_, snapshot) = later.open()?;
         if let Some(collection) = &self.collection {
             let Some(current) = newest.by_id(collection.id) else {
-                return Err(plan_killed("collection dropped between getMore calls"));
+                return Err(dropped());
             };
             self.root.restore(current)?;
         }
         self.snapshot = Some(snapshot);
         Ok(())
+    }
+
+    /// Fails where the collection was dropped, whatever state is read.
+    pub fn check_collection(&self) -> Result<(), QueryError> {
+        match (&self.later, &self.collection) {
+            (Some(later), Some(collection))
+                if later.newest_catalog().by_id(collection.id).is_none() =>
+            {
+                Err(dropped())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Keeps its position and lets its snapshot go, if it may go on in a later state or needs none.
@@ -455,6 +467,10 @@ impl RowStream for Executor {
         }
     }
 
+    fn check_collection(&self) -> Result<(), QueryError> {
+        Executor::check_collection(self)
+    }
+
     fn save(&mut self) {
         Executor::save(self);
     }
@@ -466,6 +482,10 @@ impl RowStream for Executor {
     fn holds_snapshot(&self) -> bool {
         Executor::holds_snapshot(self)
     }
+}
+
+fn dropped() -> QueryError {
+    plan_killed("collection dropped between getMore calls")
 }
 
 /// The documents one by one, for a pipeline.

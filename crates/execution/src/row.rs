@@ -85,6 +85,11 @@ pub trait RowStream: Send {
         true
     }
 
+    /// Fails where the collection that it reads is gone. What was found of it before is not handed on.
+    fn check_collection(&self) -> Result<(), QueryError> {
+        Ok(())
+    }
+
     /// Keeps the position and lets the snapshot go, where it can go on in another one.
     fn save(&mut self) {}
 

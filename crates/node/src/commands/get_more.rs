@@ -207,6 +207,7 @@ async fn continue_cursor(
     cursor
         .slot
         .set(Some(ctx.interrupt().with_deadline(deadline)));
+    cursor.rows.check_collection().map_err(errors::query)?;
     let documents = parameters.documents();
     let (mut batch, filled) = match cursor.take_ahead(documents) {
         Some(ahead) => (ahead.batch, ahead.filled?),
