@@ -1,14 +1,16 @@
-//! Index filters: which indexes the planner may use for queries of a shape.
+//! Which indexes the planner may use for some queries: by an index filter, or as a query's settings
+//! say. A hint on a query of which that is said is ignored.
 //!
-//! They are kept in memory with the collection and end with it. A hint on a query that has one is
-//! ignored.
+//! Index filters are kept in memory with the collection and end with it. Settings come with each
+//! request ([`crate::Request::settings`]), and outweigh a filter.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use banyan_document::compare::compare_documents;
-use banyan_query::{CanonicalQuery, Shape};
+use banyan_query::canonical::natural_direction;
+use banyan_query::{CanonicalQuery, PlanCacheShape};
 use banyan_storage::Index;
 use bson::{RawDocument, RawDocumentBuf};
 use parking_lot::Mutex;
@@ -22,8 +24,12 @@ pub struct IndexFilter {
     pub projection: RawDocumentBuf,
     /// If it named one.
     pub collation: Option<RawDocumentBuf>,
-    pub indexes: Vec<AllowedIndex>,
+    pub indexes: AllowedIndexes,
 }
+
+/// The only indexes that may be used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AllowedIndexes(pub Vec<AllowedIndex>);
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum AllowedIndex {
@@ -32,11 +38,19 @@ pub enum AllowedIndex {
     KeyPattern(RawDocumentBuf),
 }
 
-impl IndexFilter {
+impl AllowedIndexes {
     pub fn allows(&self, index: &Index) -> bool {
-        self.indexes.iter().any(|allowed| match allowed {
+        self.0.iter().any(|allowed| match allowed {
             AllowedIndex::Name(name) => *name == index.name,
             AllowedIndex::KeyPattern(pattern) => has_pattern(index, pattern),
+        })
+    }
+
+    /// Whether the whole collection may be read: `{$natural: 1}`.
+    pub fn allows_scan(&self) -> bool {
+        self.0.iter().any(|allowed| match allowed {
+            AllowedIndex::Name(name) => name == "$natural",
+            AllowedIndex::KeyPattern(pattern) => natural_direction(pattern).is_some(),
         })
     }
 }
@@ -49,7 +63,7 @@ pub(crate) fn has_pattern(index: &Index, pattern: &RawDocument) -> bool {
 /// The index filters of a collection.
 #[derive(Debug, Default)]
 pub struct IndexFilters {
-    by_shape: Mutex<HashMap<Shape, Arc<IndexFilter>>>,
+    by_shape: Mutex<HashMap<PlanCacheShape, Arc<IndexFilter>>>,
     /// Kept beside, so that a query pays nothing where there is none.
     count: AtomicUsize,
 }
@@ -63,13 +77,13 @@ impl IndexFilters {
         }
     }
 
-    pub fn set(&self, shape: Shape, filter: IndexFilter) {
+    pub fn set(&self, shape: PlanCacheShape, filter: IndexFilter) {
         let mut filters = self.by_shape.lock();
         filters.insert(shape, Arc::new(filter));
         self.count.store(filters.len(), Ordering::Release);
     }
 
-    pub fn remove(&self, shape: &Shape) {
+    pub fn remove(&self, shape: &PlanCacheShape) {
         let mut filters = self.by_shape.lock();
         filters.remove(shape);
         self.count.store(filters.len(), Ordering::Release);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use banyan_query::QueryError;
+use banyan_query::{ErrorKind, QueryError};
 use banyan_storage::Collection;
 use bson::RawDocument;
 
@@ -34,7 +34,13 @@ impl<'a> Planned<'a> {
         });
         let solutions = match plan::sample::solution(&view, &request)? {
             Some(sample) => vec![sample],
-            None => plan::solutions(collection, &request, filter.as_deref())?,
+            None => match as_settings_say(collection, &request)? {
+                Some(solutions) => solutions,
+                None => {
+                    let allowed = filter.as_ref().map(|filter| &filter.indexes);
+                    plan::solutions(collection, &request, allowed)?
+                }
+            },
         };
         Ok(Planned {
             view,
@@ -173,6 +179,25 @@ impl<'a> Planned<'a> {
                 ..Creation::default()
             }
         });
+    }
+}
+
+/// The ways that a query's settings leave. `None`: they say nothing, or leave none, so that it is
+/// planned as if they did not.
+fn as_settings_say(
+    collection: Option<&Arc<Collection>>,
+    request: &Request<'_>,
+) -> Result<Option<Vec<Solution>>, QueryError> {
+    let Some(allowed) = request.settings.as_deref() else {
+        return Ok(None);
+    };
+    match plan::solutions(collection, request, Some(allowed)) {
+        Ok(solutions) => {
+            let scans = solutions.iter().any(Solution::is_collection_scan);
+            Ok((!scans || allowed.allows_scan()).then_some(solutions))
+        }
+        Err(error) if error.kind == ErrorKind::NoQueryExecutionPlans => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -11,6 +11,7 @@ use banyan_query::sort::SortPattern;
 use banyan_storage::{Collection, Snapshot};
 use bson::{RawBsonRef, RawDocument};
 
+use crate::index_filters::AllowedIndexes;
 use crate::later::LaterStates;
 use crate::operators::{Output, ShardFilter};
 
@@ -30,6 +31,8 @@ pub struct Request<'a> {
     pub created_from: CreatedFrom<'a>,
     /// The name of an index, its key pattern, or `{$natural: ±1}`.
     pub hint: Option<RawBsonRef<'a>>,
+    /// The only indexes that the settings for its shape allow, if these say so.
+    pub settings: Option<Arc<AllowedIndexes>>,
     /// A hidden index may be hinted at.
     pub hidden_too: bool,
     /// The ends of a hinted index.

@@ -5,8 +5,8 @@
 //! they change), [`diff`] (what that changed), [`expression`] (values computed from a document),
 //! [`pipeline`] (stages over streams of documents), [`view`] (pipelines under a name), [`text`]
 //! (searches), [`time_series`] (what filters of measurements say of buckets), [`validator`] (which documents a
-//! collection takes) and [`bulk_write`] (writes of
-//! several collections). What all of it may use is in [`budget`] and
+//! collection takes), [`bulk_write`] (writes of several collections) and [`shape`] (queries without their
+//! values), by which they are known to [`query_stats`] and [`query_settings`]. What all of it may use is in [`budget`] and
 //! [`memory`], and what does not fit goes to disk as [`spill`] says. Everything is parsed once, in a
 //! [`context`], into a typed form that then runs over raw BSON; what can be wrong is an
 //! [`error::QueryError`] with MongoDB's code and message.
@@ -31,6 +31,8 @@ mod names;
 pub mod pattern;
 pub mod pipeline;
 pub mod projection;
+pub mod query_settings;
+pub mod query_stats;
 pub mod shape;
 pub mod sort;
 pub mod spill;
@@ -57,7 +59,7 @@ pub use javascript::JavaScript;
 pub use memory::Memory;
 pub use pipeline::Pipeline;
 pub use projection::Projection;
-pub use shape::Shape;
+pub use shape::{PlanCacheShape, QueryShape};
 pub use sort::{SortPattern, Sorter};
 pub use update::{Update, UpdateContext};
 pub use validator::Validator;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use banyan_query::{CanonicalQuery, Shape};
+use banyan_query::{CanonicalQuery, PlanCacheShape};
 
 use crate::plan::{Access, IndexBounds, Solution};
 
@@ -11,7 +11,7 @@ use crate::plan::{Access, IndexBounds, Solution};
 /// give the order, is a part of it: another value for which other indexes serve has another key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PlanCacheKey {
-    shape: Shape,
+    shape: PlanCacheShape,
     /// Without the scan of the collection, in alphabetical order.
     plans: Vec<PlanName>,
 }
@@ -74,12 +74,12 @@ impl PlanCacheKey {
         }
     }
 
-    pub fn is_of(&self, shape: &Shape) -> bool {
+    pub fn is_of(&self, shape: &PlanCacheShape) -> bool {
         self.shape == *shape
     }
 
     /// `queryHash`.
-    pub fn shape(&self) -> &Shape {
+    pub fn shape(&self) -> &PlanCacheShape {
         &self.shape
     }
 

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use banyan_query::Shape;
+use banyan_query::PlanCacheShape;
 use banyan_storage::{Collection, Index, Namespace};
 use bson::{DateTime, RawDocumentBuf};
 use parking_lot::{Mutex, MutexGuard};
@@ -192,7 +192,7 @@ impl PlanCache {
     }
 
     /// Removes what is known of queries of a shape.
-    pub fn remove(&self, shape: &Shape) {
+    pub fn remove(&self, shape: &PlanCacheShape) {
         let mut state = self.state.lock();
         state.entries.retain(|key, _| !key.is_of(shape));
     }

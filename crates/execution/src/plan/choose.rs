@@ -19,7 +19,7 @@ use super::bounds::{self, IndexBounds};
 use super::near::NearSearch;
 use super::{Access, Branch, Covering, Solution, Union, text};
 use crate::by_id;
-use crate::index_filters::{self, IndexFilter};
+use crate::index_filters::{self, AllowedIndexes};
 use crate::partial::is_complete_for;
 use crate::request::{DistinctOf, Request};
 
@@ -31,7 +31,7 @@ const CANDIDATES_MAX: usize = 16;
 pub fn solutions(
     collection: Option<&Arc<Collection>>,
     request: &Request<'_>,
-    filter: Option<&IndexFilter>,
+    filter: Option<&AllowedIndexes>,
 ) -> Result<Vec<Solution>, QueryError> {
     let Some(collection) = collection else {
         return Ok(vec![Solution::nothing()]);
@@ -180,7 +180,7 @@ fn near(
     collection: &Arc<Collection>,
     conjunction: &Conjunction<'_>,
     request: &Request<'_>,
-    filter: Option<&IndexFilter>,
+    filter: Option<&AllowedIndexes>,
 ) -> Result<Solution, QueryError> {
     let query = &request.query;
     if matches!(query.order, Order::Natural { .. }) {
@@ -251,7 +251,7 @@ struct Planner<'p> {
     collection: &'p Arc<Collection>,
     conjunction: &'p Conjunction<'p>,
     sort: Option<&'p SortPattern>,
-    filter: Option<&'p IndexFilter>,
+    filter: Option<&'p AllowedIndexes>,
 }
 
 impl<'p> Planner<'p> {

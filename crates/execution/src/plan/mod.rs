@@ -125,6 +125,10 @@ impl Solution {
         }
     }
 
+    pub fn is_collection_scan(&self) -> bool {
+        matches!(self.access, Access::Collection { .. })
+    }
+
     /// Whether no document is read.
     pub fn is_covered(&self) -> bool {
         let covering = self.covering.as_ref();

@@ -7,7 +7,7 @@ use bson::{Bson, RawDocumentBuf, doc, rawdoc};
 
 use super::{Access, solutions};
 use crate::fixture::{Fixture, collated_request, index, request};
-use crate::index_filters::{AllowedIndex, IndexFilter};
+use crate::index_filters::{AllowedIndex, AllowedIndexes};
 use crate::request::Request;
 
 /// Documents whose fields take turns through values of many types.
@@ -480,18 +480,12 @@ fn an_index_filter_names_the_only_indexes_and_outweighs_a_hint() {
     let hint = rawdoc! { "hint": "ba" };
     let hint = hint.get("hint").unwrap();
     let used = |filter: RawDocumentBuf, allowed: AllowedIndex, hint| -> Vec<String> {
-        let index_filter = IndexFilter {
-            query: filter.clone(),
-            sort: rawdoc! {},
-            projection: rawdoc! {},
-            collation: None,
-            indexes: vec![allowed],
-        };
+        let allowed = AllowedIndexes(vec![allowed]);
         let request = Request {
             hint,
             ..request(&filter, None)
         };
-        let found = solutions(Some(&collection), &request, Some(&index_filter)).unwrap();
+        let found = solutions(Some(&collection), &request, Some(&allowed)).unwrap();
         found
             .iter()
             .map(|solution| name(&solution.access))
@@ -506,6 +500,35 @@ fn an_index_filter_names_the_only_indexes_and_outweighs_a_hint() {
     let id = rawdoc! { "_id": 4 };
     assert_eq!(used(id.clone(), by_name("b"), None), ["_id_"]);
     assert_eq!(used(id, by_name("b"), hint), ["collection"]);
+}
+
+#[test]
+fn settings_name_the_only_indexes_unless_none_of_them_helps() {
+    let fixture = Fixture::new();
+    let indexes = [
+        index(rawdoc! { "a": 1 }, "a"),
+        index(rawdoc! { "b": 1 }, "b"),
+    ];
+    let collection = fixture.collection("posts", &documents(), &indexes);
+    let filter = rawdoc! { "a": 1, "b": { "$gt": 2 } };
+    let hint = rawdoc! { "hint": "a" };
+    let summary = |allowed: &[AllowedIndex], hint| {
+        let request = Request {
+            hint,
+            settings: Some(Arc::new(AllowedIndexes(allowed.to_vec()))),
+            ..request(&filter, None)
+        };
+        let executor = fixture.open(&collection, &request);
+        executor.stats.summary.to_string()
+    };
+    let hint = hint.get("hint").unwrap();
+    let by_name = |name: &str| AllowedIndex::Name(name.to_owned());
+    assert_eq!(summary(&[by_name("b")], hint), "IXSCAN { b: 1 }");
+    // What is not there helps nobody.
+    assert_eq!(summary(&[by_name("gone")], hint), "IXSCAN { a: 1 }");
+    let natural = AllowedIndex::KeyPattern(rawdoc! { "$natural": 1 });
+    assert_eq!(summary(&[natural], hint), "COLLSCAN");
+    assert_eq!(summary(&[by_name("$natural")], None), "COLLSCAN");
 }
 
 /// The name of the stage at the end of a path of inputs, and a number that it tells.

@@ -4,7 +4,7 @@
 use banyan_access::check::Access;
 use banyan_document::compare::compare_documents;
 use banyan_execution::CollectionQueryInfo;
-use banyan_execution::index_filters::{AllowedIndex, IndexFilter};
+use banyan_execution::index_filters::{AllowedIndex, AllowedIndexes, IndexFilter};
 use banyan_security::Action;
 use banyan_wire::CommandError;
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
@@ -42,7 +42,7 @@ fn set(ctx: &CommandContext<'_>) -> CommandResult {
         sort: owned(query.sort),
         projection: owned(query.projection),
         collation: query.collation,
-        indexes,
+        indexes: AllowedIndexes(indexes),
     };
     let shape = query.canonical.shape();
     let info = CollectionQueryInfo::of(&collection);
@@ -96,7 +96,7 @@ fn list(ctx: &CommandContext<'_>) -> CommandResult {
 
 fn describe(filter: &IndexFilter) -> RawDocumentBuf {
     let mut indexes = RawArrayBuf::new();
-    for allowed in &filter.indexes {
+    for allowed in &filter.indexes.0 {
         match allowed {
             AllowedIndex::Name(name) => indexes.push(name.as_str()),
             AllowedIndex::KeyPattern(pattern) => indexes.push(pattern.clone()),

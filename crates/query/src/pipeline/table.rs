@@ -134,6 +134,8 @@ const ROWS: &[Row] = &[
     last("$merge", write::parse_merge),
     last("$out", write::parse_out),
     source("$planCacheStats"),
+    source("$querySettings"),
+    source("$queryStats"),
     row("$project", project::parse_project),
     row("$queue", refused::parse_internal),
     row("$redact", redact::parse),

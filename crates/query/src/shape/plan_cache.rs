@@ -1,4 +1,4 @@
-//! The shape of a query: what is left of it without its values. Queries of one shape differ in
+//! The shape by which the plan cache and index filters know a query. Queries of one shape differ in
 //! constants only, so that what was learnt of one (the plan that won, how long it took) is worth
 //! knowing for the others. As in MongoDB, values do not count, not even their types; operators,
 //! paths, the options of patterns, the sort, the fields of an inclusion and the collation do.
@@ -16,13 +16,13 @@ use crate::filter::{BitTest, Comparison, Filter, MatchNode, Predicate};
 
 /// Comparable as a whole; `hash` is for people and statistics.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Shape {
+pub struct PlanCacheShape {
     text: Box<str>,
 }
 
 impl CanonicalQuery {
     /// What it has in common with queries that differ only in their values.
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> PlanCacheShape {
         let mut text = String::new();
         node(self.filter.root(), &mut text);
         if let Order::By(pattern) = &self.order {
@@ -45,16 +45,16 @@ impl CanonicalQuery {
             paths.iter().for_each(|path| name(path, &mut text));
         }
         collation(self.collator(), &mut text);
-        Shape { text: text.into() }
+        PlanCacheShape { text: text.into() }
     }
 }
 
-impl Shape {
-    pub fn of_filter(filter: &Filter) -> Shape {
+impl PlanCacheShape {
+    pub fn of_filter(filter: &Filter) -> PlanCacheShape {
         let mut text = String::new();
         node(filter.root(), &mut text);
         collation(filter.collator(), &mut text);
-        Shape { text: text.into() }
+        PlanCacheShape { text: text.into() }
     }
 
     /// The same in every process and release that has the same operators (32-bit FNV-1a).
@@ -65,7 +65,7 @@ impl Shape {
 }
 
 /// The hash as `queryHash` shows it: `D00757D1`.
-impl fmt::Display for Shape {
+impl fmt::Display for PlanCacheShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:08X}", self.hash())
     }
