@@ -1,10 +1,13 @@
 //! What a router does because of the cluster's parameters, which the config servers keep.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use banyan_access::reads_and_writes::is_timed_read;
+use banyan_query::query_settings::{self, KnownSettings};
 use banyan_wire::Request;
 use bson::{RawBsonRef, RawDocument, cstr};
+use parking_lot::RwLock;
 
 use crate::fields;
 
@@ -13,18 +16,38 @@ use crate::fields;
 pub struct ClusterParameters {
     /// How long reads may take that name no time, in milliseconds; 0: as long as they like.
     read_time_max: AtomicU64,
+    has_query_settings: AtomicBool,
+    query_settings: RwLock<Arc<KnownSettings>>,
 }
 
 impl ClusterParameters {
     pub fn note(&self, reply: &RawDocument) {
         let parameters = reply.get_array("clusterParameters").into_iter().flatten();
         for parameter in parameters.flatten().filter_map(|value| value.as_document()) {
-            if fields::get(parameter, "_id") == Some(RawBsonRef::String("defaultMaxTimeMS")) {
-                let number = fields::get_number(parameter, "readOperations").unwrap_or(0);
-                let milliseconds = u64::try_from(number).unwrap_or(0);
-                self.read_time_max.store(milliseconds, Ordering::Relaxed);
+            match fields::get(parameter, "_id") {
+                Some(RawBsonRef::String("defaultMaxTimeMS")) => {
+                    let number = fields::get_number(parameter, "readOperations").unwrap_or(0);
+                    let milliseconds = u64::try_from(number).unwrap_or(0);
+                    self.read_time_max.store(milliseconds, Ordering::Relaxed);
+                }
+                Some(RawBsonRef::String(query_settings::PARAMETER)) => {
+                    let known = KnownSettings::of(parameter);
+                    let is_there = !known.is_empty();
+                    *self.query_settings.write() = Arc::new(known);
+                    self.has_query_settings.store(is_there, Ordering::Relaxed);
+                }
+                _ => {}
             }
         }
+    }
+
+    /// Whether any queries have settings.
+    pub fn have_query_settings(&self) -> bool {
+        self.has_query_settings.load(Ordering::Relaxed)
+    }
+
+    pub fn query_settings(&self) -> Arc<KnownSettings> {
+        self.query_settings.read().clone()
     }
 
     /// The request with the time that it may take. `None`: it stays as it is, as it must where its user

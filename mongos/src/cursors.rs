@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use banyan_access::api_version::ApiParameters;
 use banyan_access::identity::UserDigest;
 use banyan_document::DocumentWriter;
+use banyan_query::query_stats::Recording;
 use banyan_wire::session_id::{self, SessionId};
 use banyan_wire::{CommandError, Doc, ErrorCode, Outgoing, Pool, behalf};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
@@ -57,6 +58,8 @@ pub struct Cursor {
     no_timeout: bool,
     /// What is left of its command's `maxTimeMS`, which counts while the router works on it.
     time_left: Option<Duration>,
+    /// Where its query is counted, if it is.
+    recording: Option<Arc<Recording>>,
 }
 
 enum Slot {
@@ -102,6 +105,7 @@ impl Cursor {
             client: behalf::current(),
             no_timeout,
             time_left: None,
+            recording: None,
         }
     }
 
@@ -270,6 +274,21 @@ impl Cursors {
                 );
                 return id;
             }
+        }
+    }
+
+    /// Has a cursor's query counted, while nobody reads it.
+    pub fn record(&self, id: i64, recording: &Arc<Recording>) {
+        if let Some(Slot::Idle { cursor, .. }) = self.slots.lock().get_mut(&id) {
+            cursor.recording = Some(recording.clone());
+        }
+    }
+
+    /// Where a cursor's query is counted, if it is.
+    pub fn recording(&self, id: i64) -> Option<Arc<Recording>> {
+        match self.slots.lock().get(&id) {
+            Some(Slot::Idle { cursor, .. }) => cursor.recording.clone(),
+            _ => None,
         }
     }
 

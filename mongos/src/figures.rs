@@ -1,6 +1,6 @@
 //! What the router counts, for `serverStatus`.
 
-use banyan_process::figures::{CommandCounts, Counter, OpCounters};
+use banyan_process::figures::{CommandCounts, Counter, Ending, OpCounters};
 use banyan_wire::Request;
 use bson::RawBsonRef;
 
@@ -26,12 +26,11 @@ impl Figures {
     }
 
     /// A command has ended.
-    pub fn note(&self, place: usize, command: &str, request: &Request, failed: bool) {
+    pub fn note(&self, place: usize, command: &str, request: &Request, ending: Ending) {
         if let Some(counts) = self.commands.get(place) {
-            counts.total.add(1);
-            counts.failed.add(u64::from(failed));
+            counts.note(ending);
         }
-        self.user_errors.add(u64::from(failed));
+        self.user_errors.add(u64::from(ending != Ending::Well));
         let operations = &self.operations;
         match command {
             "find" => operations.query.add(1),

@@ -30,6 +30,7 @@ pub mod gossip;
 pub mod javascript;
 pub mod merge;
 pub mod piped;
+mod query_shapes;
 pub mod registration;
 pub mod router;
 pub mod scripting;

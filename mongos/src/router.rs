@@ -6,7 +6,9 @@ use std::time::{Instant, SystemTime};
 
 use banyan_access::control::AccessOptions;
 use banyan_process::figures::Sharded;
+use banyan_process::machine;
 use banyan_query::Memory;
+use banyan_query::query_stats::QueryStats;
 use banyan_wire::fail_points::FailPoints;
 use banyan_wire::{Counters, ReplicaSet};
 use bson::RawDocumentBuf;
@@ -62,7 +64,11 @@ pub struct Router {
     pub audits_successes: AtomicBool,
     /// For what the router computes itself.
     pub memory: Arc<Memory>,
+    pub query_stats: Arc<QueryStats>,
 }
+
+/// Where it is not known how much memory the machine has.
+const MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 
 impl Router {
     /// `commands`: how many there are, for the counts of each.
@@ -91,6 +97,10 @@ impl Router {
             defaults: Defaults::default(),
             cluster_parameters: ClusterParameters::default(),
             memory: banyan_spill::memory(&std::env::temp_dir()),
+            query_stats: Arc::new(QueryStats::new(
+                usize::try_from(machine::memory_limit_bytes().unwrap_or(MEMORY_BYTES_DEFAULT))
+                    .unwrap_or(usize::MAX),
+            )),
         }
     }
 }

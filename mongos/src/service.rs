@@ -10,6 +10,7 @@ use banyan_access::check::{self, Access, Check};
 use banyan_access::identity::{self, Identity};
 use banyan_access::impersonation;
 use banyan_access::sessions::{self, Naming};
+use banyan_process::figures::Ending;
 use banyan_security::{Action, Resource};
 use banyan_wire::behalf::on_behalf_of;
 use banyan_wire::{
@@ -26,6 +27,7 @@ use crate::ending::while_awaited;
 use crate::errors::expired;
 use crate::failing;
 use crate::fields;
+use crate::query_shapes;
 use crate::router::Router;
 use crate::scripting;
 
@@ -149,8 +151,12 @@ async fn run(context: &Context<'_>) -> Result<RawDocumentBuf, CommandError> {
         return Err(CommandError::new(ErrorCode::CommandNotFound, text));
     };
     let result = failing::run(context, spec, run_found(context, spec)).await;
-    let failed = result.is_err();
-    figures.local().note(place, spec.name, request, failed);
+    let ending = match &result {
+        Ok(_) => Ending::Well,
+        Err(error) if error.code == ErrorCode::QueryRejectedBySettings => Ending::Rejected,
+        Err(_) => Ending::Failed,
+    };
+    figures.local().note(place, spec.name, request, ending);
     result
 }
 
@@ -180,7 +186,13 @@ async fn run_found(
     if !context.router.identity.scripting {
         scripting::check(request)?;
     }
-    let mut answer = (spec.run)(context);
+    let began = Instant::now();
+    let notes = query_shapes::note(context, spec.name)?;
+    let told = Context {
+        request: notes.request.as_ref().unwrap_or(request),
+        ..*context
+    };
+    let mut answer = (spec.run)(&told);
     let answer = async {
         if is_light(spec.name, request) {
             return answer.await;
@@ -188,10 +200,11 @@ async fn run_found(
         // Reading it may take long: the other connections of this worker are handed over meanwhile.
         std::future::poll_fn(|cx| block_in_place(|| answer.as_mut().poll(cx))).await
     };
-    match client {
+    let outcome = match client {
         Some(client) => on_behalf_of(Some(client), answer).await,
         None => answer.await,
-    }
+    };
+    notes.settle(context, began.into_std(), outcome)
 }
 
 /// Whether the client may do this, and what shards are told of whom it is done for.

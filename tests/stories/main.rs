@@ -46,6 +46,8 @@ mod places;
 mod plan_cache;
 mod power;
 mod profiler;
+mod query_settings;
+mod query_stats;
 mod read_ahead;
 mod reads;
 mod replayed;

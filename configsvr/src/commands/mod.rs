@@ -10,6 +10,7 @@ mod create_database;
 mod drop;
 mod fence;
 pub mod move_range;
+mod query_settings;
 mod remove_shard;
 mod rename_collection;
 mod shard_collection;
@@ -35,6 +36,8 @@ pub fn commands() -> Vec<&'static CommandSpec> {
         &drop::DATABASE,
         &fence::SPEC,
         &move_range::SPEC,
+        &query_settings::SET,
+        &query_settings::REMOVE,
         &remove_shard::SPEC,
         &rename_collection::SPEC,
         &shard_collection::SPEC,

@@ -79,8 +79,21 @@ fn first(
         "$changeStream" => change_stream(check, database, collection, argument),
         "$listCatalog" => catalog(check, database, collection),
         "$shardedDataDistribution" => check.cluster(Action::ShardedDataDistribution),
+        "$querySettings" => check.cluster(Action::QuerySettings),
+        "$queryStats" => query_stats(check, argument),
         _ => return Reads::Documents,
     })
+}
+
+/// Who sees clients' names hashed only may see less.
+fn query_stats(check: &Check<'_>, argument: RawBsonRef<'_>) -> bool {
+    let is_transformed = argument.as_document().is_some_and(|options| {
+        elements(options).any(|field| field.name() == "transformIdentifiers")
+    });
+    match is_transformed {
+        true => check.cluster(Action::QueryStatsReadTransformed),
+        false => check.cluster(Action::QueryStatsRead),
+    }
 }
 
 /// What the catalog says of a collection, or of all that there are.
@@ -181,6 +194,8 @@ pub fn is_harmless(stage: &str) -> bool {
             | "$match"
             | "$planCacheStats"
             | "$project"
+            | "$querySettings"
+            | "$queryStats"
             | "$redact"
             | "$replaceRoot"
             | "$replaceWith"

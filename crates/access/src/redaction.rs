@@ -18,7 +18,7 @@ pub fn is_secret(collection: &str) -> bool {
 
 /// The fields of a command that hold a password, a proof, or what is as good. `target`: the value of
 /// its first field.
-fn secrets(command: &str, target: RawBsonRef<'_>) -> &'static [&'static str] {
+fn secrets(command: &str, target: RawBsonRef<'_>, body: &RawDocument) -> &'static [&'static str] {
     if let ("insert", RawBsonRef::String(KEYS_COLLECTION)) = (command, target) {
         return &["documents"];
     }
@@ -31,6 +31,7 @@ fn secrets(command: &str, target: RawBsonRef<'_>) -> &'static [&'static str] {
         };
     }
     match command {
+        "aggregate" if hashes_names(body) => &["pipeline"],
         "createUser" | "updateUser" => &["pwd"],
         "saslStart" | "saslContinue" => &["payload"],
         "authenticate" => &["key", "nonce", "pwd"],
@@ -39,13 +40,23 @@ fn secrets(command: &str, target: RawBsonRef<'_>) -> &'static [&'static str] {
     }
 }
 
+/// Whether a pipeline says by which key clients' names are hashed (`$queryStats`).
+fn hashes_names(body: &RawDocument) -> bool {
+    let first = banyan_document::field(body, "pipeline")
+        .and_then(|pipeline| pipeline.as_array()?.into_iter().next()?.ok());
+    let stage = first.and_then(|stage| stage.as_document());
+    let stats = stage.and_then(|stage| banyan_document::field(stage, "$queryStats"));
+    let options = stats.and_then(|options| options.as_document());
+    options.is_some_and(|options| !options.is_empty())
+}
+
 /// The body of a command as it may be shown. `None`: as it is.
 pub fn shown(body: &RawDocument) -> Option<RawDocumentBuf> {
     let command = elements(body).next()?;
     if let ("explain", RawBsonRef::Document(explained)) = (command.name(), command.value()) {
         return explanation_of(body, &shown(explained)?);
     }
-    let secrets = secrets(command.name(), command.value());
+    let secrets = secrets(command.name(), command.value(), body);
     if !elements(body).any(|element| secrets.contains(&element.name())) {
         return None;
     }
@@ -122,6 +133,11 @@ mod tests {
         let user = rawdoc! { "_id": "test.a", "credentials": { "SCRAM-SHA-1": {} }, "roles": [] };
         let hidden = rawdoc! { "_id": "test.a", "credentials": "xxx", "roles": [] };
         assert_eq!(without_credentials(&user), hidden);
+        let stats = |options| rawdoc! { "aggregate": 1, "pipeline": [{ "$queryStats": options }] };
+        assert_eq!(shown(&stats(rawdoc! {})), None);
+        let keyed = rawdoc! { "transformIdentifiers": { "hmacKey": "secret" } };
+        let hidden = rawdoc! { "aggregate": 1, "pipeline": "xxx" };
+        assert_eq!(shown(&stats(keyed)), Some(hidden));
         let key = rawdoc! { "insert": "system.keys", "documents": [{ "key": "secret" }] };
         let hidden = rawdoc! { "insert": "system.keys", "documents": "xxx" };
         assert_eq!(shown(&key), Some(hidden));

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use banyan_access::redaction;
 use banyan_execution::work::Work;
-use banyan_process::figures::class_of;
-use banyan_wire::CommandError;
+use banyan_process::figures::{Ending, class_of};
+use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocumentBuf;
 
 use crate::commands::table::{CommandResult, CommandSpec};
@@ -14,6 +14,7 @@ use crate::context::CommandContext;
 use crate::counters::Counters;
 use crate::operations::operation_word;
 use crate::profiling::{self, collection_of, returns_documents};
+use crate::query_shapes;
 use crate::shape;
 use crate::top::{Kind, Operation, Scans};
 
@@ -21,10 +22,14 @@ use crate::top::{Kind, Operation, Scans};
 pub fn settle(ctx: &CommandContext<'_>, place: usize, result: &CommandResult) {
     let took = ctx.busy();
     ctx.work.settle();
+    query_shapes::settle(ctx, result);
     let counters = ctx.node.counters.local();
     if let Some(command) = ctx.table.counts(place) {
-        command.total.add(1);
-        command.failed.add(u64::from(result.is_err()));
+        command.note(match result {
+            Ok(_) => Ending::Well,
+            Err(error) if error.code == ErrorCode::QueryRejectedBySettings => Ending::Rejected,
+            Err(_) => Ending::Failed,
+        });
     }
     count_operation(counters, ctx.spec);
     // What only looks at memory touches no documents, and names no collection.
@@ -167,6 +172,7 @@ fn note_slow(ctx: &CommandContext<'_>, took: Duration, result: &CommandResult) {
         replanned = choice.and_then(|c| c.replan_reason.is_some().then_some(true)),
         replanReason = choice.and_then(|c| c.replan_reason.as_deref()),
         queryHash = hash(stats.as_ref().and_then(|stats| stats.query_hash())),
+        queryShapeHash = ctx.query.shape.as_ref().map(|shape| shape.to_string()),
         planCacheKey = hash(stats.as_ref().and_then(|stats| stats.plan_cache_key())),
         hasSortStage = (work.sorts.value() > 0).then_some(true),
         usedDisk = ctx.used_disk().then_some(true),

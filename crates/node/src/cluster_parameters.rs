@@ -4,10 +4,11 @@
 //! config servers keep them, and members of shards and routers fetch them from there again and again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use banyan_execution::by_id;
+use banyan_query::query_settings::{self, KnownSettings};
 use banyan_replication::machine::Machine;
 use banyan_replication::op_observer::Change;
 use banyan_replication::replica::Replica;
@@ -27,6 +28,8 @@ const TIME: &str = "clusterParameterTime";
 
 const IMAGES: &str = "changeStreamOptions";
 const MAX_TIME: &str = "defaultMaxTimeMS";
+/// Set by commands of their own.
+pub const QUERY_SETTINGS: &str = query_settings::PARAMETER;
 
 /// What can be set.
 pub struct Parameter {
@@ -48,6 +51,11 @@ static PARAMETERS: &[Parameter] = &[
         name: MAX_TIME,
         default: || rawdoc! { "readOperations": 0_i64 },
         parse: parse_max_time,
+    },
+    Parameter {
+        name: QUERY_SETTINGS,
+        default: || KnownSettings::default().to_value(),
+        parse: parse_query_settings,
     },
 ];
 
@@ -148,6 +156,19 @@ fn parse_max_time(value: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
     }
 }
 
+/// `{settingsArray: [...]}`.
+fn parse_query_settings(value: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
+    let field = Field {
+        command: QUERY_SETTINGS,
+        name: query_settings::ARRAY.as_str(),
+        value: only_field(value, QUERY_SETTINGS, query_settings::ARRAY.as_str())?,
+    };
+    if field.value.as_array().is_none() {
+        return Err(bad(QUERY_SETTINGS, field.wrong_type("type 'array'")));
+    }
+    Ok(KnownSettings::of(value).to_value())
+}
+
 /// The value of a document's only field.
 fn only_field<'d>(
     document: &'d RawDocument,
@@ -175,6 +196,7 @@ pub struct Known {
     pub read_time_max: Option<Duration>,
     /// How long change streams show how a document was.
     pub images_expire_after: Option<Duration>,
+    pub query_settings: KnownSettings,
 }
 
 impl Default for Known {
@@ -199,6 +221,7 @@ impl Known {
             documents: PARAMETERS.iter().map(current).collect(),
             read_time_max: None,
             images_expire_after: None,
+            query_settings: KnownSettings::default(),
         };
         let positive = |number: Option<i64>| number.and_then(|n| u64::try_from(n).ok());
         let number = |document: &RawDocument, name| {
@@ -214,6 +237,8 @@ impl Known {
         let seconds = positive(seconds);
         known.read_time_max = milliseconds.map(Duration::from_millis);
         known.images_expire_after = seconds.map(Duration::from_secs);
+        let settings = known.find(QUERY_SETTINGS).map(KnownSettings::of);
+        known.query_settings = settings.unwrap_or_default();
         known
     }
 
@@ -238,6 +263,10 @@ pub struct ClusterParameters {
     known: RwLock<Arc<Known>>,
     /// What every read looks at, in milliseconds; 0: none is set.
     read_time_max: AtomicU64,
+    /// What every query looks at.
+    has_query_settings: AtomicBool,
+    /// Held by who changes the settings of queries.
+    pub query_settings_changes: tokio::sync::Mutex<()>,
     /// How often one of the documents has changed.
     changes: Arc<AtomicU64>,
     /// How many of the changes are known.
@@ -251,6 +280,8 @@ impl Default for ClusterParameters {
         ClusterParameters {
             known: RwLock::default(),
             read_time_max: AtomicU64::new(0),
+            has_query_settings: AtomicBool::new(false),
+            query_settings_changes: tokio::sync::Mutex::new(()),
             changes: Arc::default(),
             seen: AtomicU64::new(0),
             reading: Mutex::new(()),
@@ -306,7 +337,18 @@ impl ClusterParameters {
         let limit = known.read_time_max.map_or(0, |limit| limit.as_millis());
         let limit = u64::try_from(limit).unwrap_or(u64::MAX);
         self.read_time_max.store(limit, Ordering::Relaxed);
+        let has_settings = !known.query_settings.is_empty();
+        self.has_query_settings
+            .store(has_settings, Ordering::Relaxed);
         *self.known.write() = Arc::new(known);
+    }
+
+    /// Whether any queries have settings.
+    pub fn have_query_settings(&self, replica: &Replica) -> bool {
+        if self.is_stale() {
+            self.known(replica);
+        }
+        self.has_query_settings.load(Ordering::Relaxed)
     }
 
     /// How long a read may take that names no time.

@@ -36,6 +36,7 @@ use crate::node::Node;
 use crate::operations::Registration;
 use crate::params;
 use crate::profiler::Notes;
+use crate::query_notes::QueryNotes;
 use crate::read_concern::concern::Level;
 use crate::role::BoxFuture;
 
@@ -286,8 +287,8 @@ impl Table {
         self.counts.local().get(place)
     }
 
-    /// How often each command that was used has been run, and how often that failed; by name.
-    pub fn used(&self) -> Vec<(&'static str, i64, i64)> {
+    /// How often each command that was used has been run, has failed, and was rejected; by name.
+    pub fn used(&self) -> Vec<(&'static str, [i64; 3])> {
         let mut used: Vec<_> = self
             .by_name
             .iter()
@@ -296,8 +297,9 @@ impl Table {
                     self.counts.sum(|counts| counter(&counts[*place]))
                 };
                 let total = sum(|counts| &counts.total);
-                (*name == spec.name && total > 0)
-                    .then(|| (*name, total, sum(|counts| &counts.failed)))
+                let (failed, rejected) = (sum(|c| &c.failed), sum(|c| &c.rejected));
+                let is_used = *name == spec.name && total > 0;
+                is_used.then_some((*name, [total, failed, rejected]))
             })
             .collect();
         used.sort_unstable();
@@ -354,6 +356,8 @@ pub struct CommandContext<'a> {
     pub work: Work,
     /// What the profiler is to know beside that.
     pub notes: Mutex<Notes>,
+    /// What it has because of its shape, if it queries.
+    pub query: QueryNotes,
     /// The entry in `currentOp`, made for commands that may take a while.
     operation: OnceLock<Registration>,
 }
@@ -392,6 +396,7 @@ impl<'a> CommandContext<'a> {
             labels: OnceLock::new(),
             work: Work::default(),
             notes: Mutex::default(),
+            query: QueryNotes::default(),
             handle: OnceLock::new(),
             slot: OnceLock::new(),
             budget: OnceLock::new(),

@@ -33,6 +33,8 @@ pub mod parameters;
 pub mod profiler;
 pub mod profiling;
 pub mod program;
+mod query_notes;
+pub mod query_shapes;
 pub mod read_concern;
 pub mod reads;
 mod refusal;

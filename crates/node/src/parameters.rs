@@ -9,10 +9,11 @@ use banyan_access::audit;
 use banyan_access::cluster_time::{
     DRIFT_PARAMETER, DRIFT_SECONDS_DEFAULT, ROTATION_PARAMETER, ROTATION_SECONDS_DEFAULT,
 };
-use banyan_process::TlsMode;
 use banyan_process::logging::{self, REDACTION_PARAMETER};
+use banyan_process::{TlsMode, machine};
 use banyan_query::Memory;
 use banyan_query::memory::{DISK_BY_DEFAULT, LIMITS};
+use banyan_query::query_stats::{self, QueryStats};
 use banyan_wire::tls::{self, operating};
 use banyan_wire::{CommandError, ErrorCode, login};
 use bson::{RawBson, RawBsonRef, rawdoc};
@@ -89,6 +90,7 @@ static SETTINGS: &[Setting] = &[
     .startup_only(),
     integer("maxSessions", 1_000_000, 1, 10_000_000).startup_only(),
     integer("minSnapshotHistoryWindowInSeconds", 300, 0, i32::MAX as i64),
+    integer(query_stats::RATE_PARAMETER, 0, -1, i32::MAX as i64),
     integer("periodicNoopIntervalSecs", 10, 1, 10_000).startup_only(),
     boolean("writePeriodicNoops", true),
     integer("orphanCleanupDelaySecs", 900, 0, i32::MAX as i64),
@@ -120,13 +122,22 @@ pub struct Parameters {
     values: Box<[AtomicI64]>,
     /// Has its limits from them.
     pub memory: Arc<Memory>,
+    /// Has its rate and its size from them.
+    pub query_stats: Arc<QueryStats>,
 }
+
+/// Where it is not known how much memory the machine has.
+const MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 
 impl Parameters {
     pub fn new(memory: Arc<Memory>) -> Parameters {
         Parameters {
             values: ALL.iter().map(|s| AtomicI64::new(s.default)).collect(),
             memory,
+            query_stats: Arc::new(QueryStats::new(
+                usize::try_from(machine::memory_limit_bytes().unwrap_or(MEMORY_BYTES_DEFAULT))
+                    .unwrap_or(usize::MAX),
+            )),
         }
     }
 
@@ -157,6 +168,7 @@ impl Parameters {
             "featureCompatibilityVersion",
             "authenticationMechanisms",
             login::MODE_PARAMETER,
+            query_stats::SIZE_PARAMETER,
         ];
         settings
             .chain(fixed)
@@ -170,6 +182,7 @@ impl Parameters {
             "featureCompatibilityVersion" => Some(rawdoc! { "version": FEATURE_VERSION }.into()),
             "authenticationMechanisms" => Some(banyan_access::login::enabled_mechanisms().into()),
             login::MODE_PARAMETER => Some(RawBson::String(login::shown_mode().to_owned())),
+            query_stats::SIZE_PARAMETER => Some(RawBson::String(self.query_stats.size())),
             _ => {
                 if let Some(mode) = operating::parameter(name) {
                     return Some(RawBson::String(mode.to_owned()));
@@ -194,6 +207,17 @@ impl Parameters {
         if name == login::MODE_PARAMETER {
             let tls = tls::process().map_or(TlsMode::Disabled, |tls| tls.mode());
             return Ok(RawBson::String(login::change_mode(value, tls)?.to_owned()));
+        }
+        if name == query_stats::SIZE_PARAMETER {
+            let was = value
+                .as_str()
+                .and_then(|size| self.query_stats.set_size(size));
+            return was.map(RawBson::String).ok_or_else(|| {
+                CommandError::new(
+                    ErrorCode::BadValue,
+                    format!("parameter {name} takes a size such as '1%', '100MB' or '1GB'"),
+                )
+            });
         }
         let Some(at) = position(name) else {
             return Err(CommandError::new(
@@ -236,6 +260,9 @@ impl Parameters {
         }
         let before = self.values[at].swap(number, Ordering::Relaxed);
         self.memory.set_parameter(name, number);
+        if name == query_stats::RATE_PARAMETER {
+            self.query_stats.set_rate(number);
+        }
         if name == REDACTION_PARAMETER {
             logging::redact_client_data(number != 0);
         }

@@ -189,6 +189,9 @@ fn of_command(ctx: &CommandContext<'_>, took: Duration, result: &CommandResult) 
         append_hash(&mut entry, cstr!("queryHash"), stats.query_hash());
         append_hash(&mut entry, cstr!("planCacheKey"), stats.plan_cache_key());
     }
+    if let Some(shape) = &ctx.query.shape {
+        entry.append(cstr!("queryShapeHash"), shape.to_string());
+    }
     append_writes_waited(&mut entry, work);
     if let Err(error) = result {
         append_error(&mut entry, error);

@@ -17,6 +17,7 @@ use bson::RawDocument;
 use crate::collation::Asked;
 use crate::context::CommandContext;
 use crate::errors;
+use crate::query_notes::allowed_indexes;
 use crate::virtual_collections::local;
 use banyan_replication::oplog::{self, view::Order};
 
@@ -73,6 +74,8 @@ pub fn plan<'a>(
         later.reads(view.collection.iter().map(|collection| collection.id));
     }
     request.shard_filter = ownership;
+    let settings = ctx.query.settings.as_deref();
+    request.settings = allowed_indexes(settings, ctx.database(), collection);
     let planned = Planned::new(view, request).map_err(errors::query)?;
     Ok(Ready::Planned(planned))
 }

@@ -37,6 +37,7 @@ use crate::generic::Generic;
 use crate::info::ClusterRole;
 use crate::light;
 use crate::node::Node;
+use crate::query_shapes;
 use crate::read_concern;
 use crate::refusal;
 use crate::stored_defaults;
@@ -137,6 +138,7 @@ impl NodeService {
             return refused;
         }
         self.prepare_role(ctx).await;
+        ctx.query = query_shapes::note(ctx)?;
         let result = match ctx.spec.run {
             Run::Either(inline, run) => match inline(ctx) {
                 Some(result) => result,

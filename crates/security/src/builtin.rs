@@ -1,4 +1,5 @@
-//! Built-in roles, as MongoDB 6.0 answers `rolesInfo` with `showPrivileges` for them.
+//! Built-in roles, as MongoDB 6.0 answers `rolesInfo` with `showPrivileges` for them, with what newer
+//! versions grant for features of theirs that are here: statistics and settings of queries.
 
 use crate::action::{Action, ActionSet};
 use crate::privilege::{Privilege, Privileges};
@@ -177,6 +178,8 @@ const MONITOR_CLUSTER: &[Action] = &[
     Action::ListShards,
     Action::Netstat,
     Action::OperationMetrics,
+    Action::QueryStatsRead,
+    Action::QueryStatsReadTransformed,
     Action::ReplSetGetConfig,
     Action::ReplSetGetStatus,
     Action::ServerStatus,
@@ -227,6 +230,7 @@ const MANAGE_CLUSTER: &[Action] = &[
     Action::GetDefaultRWConcern,
     Action::ListSessions,
     Action::ListShards,
+    Action::QuerySettings,
     Action::RemoveShard,
     Action::ReplSetConfigure,
     Action::ReplSetGetConfig,

@@ -256,6 +256,7 @@ codes! {
     CollectionUUIDMismatch = 361,
     UserWritesBlocked = 371,
     CannotDropShardKeyIndex = 373,
+    QueryRejectedBySettings = 403,
     SocketException = 9001,
     NotWritablePrimary = 10107,
     BSONObjectTooLarge = 10334,

@@ -12,7 +12,7 @@ use banyan_query::text::{SearchedIndex, TextContext};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{forward, on_primary, out, sharded_data};
+use super::{forward, on_primary, out, own_sources, sharded_data};
 use crate::catalog::Route;
 use crate::collation;
 use crate::context::{CommandResult, CommandSpec, Context, run};
@@ -36,12 +36,15 @@ async fn run(context: &Context<'_>) -> CommandResult {
     if fields::get_flag(&request.body, "explain") {
         return super::explain::aggregate(context).await;
     }
+    let stages = fields::stages(&request.body)?;
+    if own_sources::are_asked_for(&stages) {
+        return own_sources::run(context, &stages).await;
+    }
     if request
         .first_value()
         .is_some_and(|value| value.as_str().is_none())
     {
         // `aggregate: 1` speaks of the database or the server.
-        let stages = fields::stages(&request.body)?;
         if sharded_data::is_asked_for(&stages) {
             return sharded_data::run(context, &stages).await;
         }
@@ -52,7 +55,6 @@ async fn run(context: &Context<'_>) -> CommandResult {
         return on_primary::forward_cursor(context, &database, &[], &RawDocumentBuf::new()).await;
     }
     let ns = context.namespace()?;
-    let stages = fields::stages(&request.body)?;
     let (ns, stages) = (ns.as_str(), stages.as_slice());
     let outcome = whole(context, ns, stages).await;
     match Told::of_outcome(&outcome) {

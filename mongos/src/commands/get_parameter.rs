@@ -8,6 +8,7 @@ use banyan_access::cluster_time::DRIFT_PARAMETER;
 use banyan_access::{audit, login};
 use banyan_process::logging::{REDACTION_PARAMETER, redacts_client_data};
 use banyan_query::memory::DISK_BY_DEFAULT;
+use banyan_query::query_stats;
 use banyan_security::Action;
 use banyan_wire::login::{MODE_PARAMETER, shown_mode};
 use banyan_wire::tls::operating;
@@ -88,6 +89,14 @@ async fn run(context: &Context<'_>) -> CommandResult {
             RawBson::Boolean(context.router.has_test_commands.load(Ordering::Relaxed)),
         ),
         (REDACTION_PARAMETER, RawBson::Boolean(redacts_client_data())),
+        (
+            query_stats::RATE_PARAMETER,
+            set_parameter::shown(context.router.query_stats.rate()),
+        ),
+        (
+            query_stats::SIZE_PARAMETER,
+            RawBson::String(context.router.query_stats.size()),
+        ),
         (MODE_PARAMETER, RawBson::String(shown_mode().to_owned())),
     ];
     for (name, value) in limits.chain(others).chain(modes) {

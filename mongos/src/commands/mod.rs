@@ -54,10 +54,12 @@ mod move_chunk;
 mod nested;
 mod on_primary;
 mod out;
+mod own_sources;
 mod pass;
 mod ping;
 mod plan_cache;
 mod profile;
+mod query_settings;
 mod refused;
 mod remove_shard;
 mod rotate_certificates;
@@ -163,6 +165,8 @@ static TABLE: &[&[CommandSpec]] = &[
         await_writes::SPEC,
         cluster_parameter::GET,
         cluster_parameter::SET,
+        query_settings::SET,
+        query_settings::REMOVE,
         rw_concern_defaults::GET,
         rw_concern_defaults::SET,
     ],

@@ -4,7 +4,7 @@ use banyan_access::check::Access;
 use banyan_security::Action;
 use std::sync::atomic::Ordering::Relaxed;
 
-use banyan_process::figures::{CommandCounts, Counter, usage};
+use banyan_process::figures::{CommandCounts, Counter, may_be_rejected, usage};
 use banyan_process::machine;
 use banyan_wire::tls::operating;
 use banyan_wire::version::COMPATIBLE_VERSION;
@@ -167,17 +167,24 @@ fn metrics(context: &Context<'_>) -> RawDocumentBuf {
                 figures.sum(|figures| counter(&figures.commands[place]))
             };
             let total = of(|counts| &counts.total);
-            (total > 0).then(|| (spec.name, total, of(|counts| &counts.failed)))
+            let (failed, rejected) = (of(|c| &c.failed), of(|c| &c.rejected));
+            (total > 0).then_some((spec.name, [total, failed, rejected]))
         })
         .collect();
     used.sort_unstable();
-    for (name, total, failed) in used {
+    for (name, [total, failed, rejected]) in used {
+        let mut counts = rawdoc! { "failed": failed };
+        if may_be_rejected(name) {
+            counts.append(cstr!("rejected"), rejected);
+        }
+        counts.append(cstr!("total"), total);
         if let Ok(name) = CString::try_from(name) {
-            commands.append(name, rawdoc! { "failed": failed, "total": total });
+            commands.append(name, counts);
         }
     }
     rawdoc! {
         "commands": commands,
         "cursor": { "open": { "total": long(router.cursors.len() as u64) } },
+        "queryStats": router.query_stats.figures(),
     }
 }

@@ -1,5 +1,6 @@
 //! `setParameter`: what can change while a router runs, the limits of memory, the mode of TLS, how
-//! members prove who they are, for how long users are remembered, and what the logs hold.
+//! members prove who they are, for how long users are remembered, what the logs hold, and which
+//! queries count in the statistics.
 
 use std::sync::atomic::Ordering;
 
@@ -10,6 +11,7 @@ use banyan_access::cluster_time::DRIFT_PARAMETER;
 use banyan_process::TlsMode;
 use banyan_process::logging::{self, REDACTION_PARAMETER};
 use banyan_query::memory::DISK_BY_DEFAULT;
+use banyan_query::query_stats;
 use banyan_security::Action;
 use banyan_wire::tls::{self, operating};
 use banyan_wire::{CommandError, ErrorCode, login};
@@ -79,6 +81,11 @@ pub fn at_start(router: &Router, name: &str, value: &str) -> Result<(), CommandE
             router.has_test_commands.store(flag, Ordering::Relaxed);
             Ok(())
         }
+        query_stats::RATE_PARAMETER => {
+            let bad = |_| not_integral(name);
+            set(router, name, RawBsonRef::Int64(value.parse().map_err(bad)?)).map(drop)
+        }
+        query_stats::SIZE_PARAMETER => set(router, name, RawBsonRef::String(value)).map(drop),
         audit::SUCCESS_PARAMETER | REDACTION_PARAMETER | REQUIRE_PARAMETER => {
             set(router, name, RawBsonRef::Boolean(switch(name, value)?)).map(drop)
         }
@@ -139,6 +146,19 @@ fn set(router: &Router, name: &str, value: RawBsonRef<'_>) -> Result<RawBson, Co
         let before = logging::redacts_client_data();
         logging::redact_client_data(banyan_document::is_true(value));
         return Ok(RawBson::Boolean(before));
+    }
+    if name == query_stats::RATE_PARAMETER {
+        let rate = within(name, value, -1, i32::MAX.into())?;
+        return Ok(shown(router.query_stats.set_rate(rate)));
+    }
+    if name == query_stats::SIZE_PARAMETER {
+        let was = value
+            .as_str()
+            .and_then(|size| router.query_stats.set_size(size));
+        return was.map(RawBson::String).ok_or_else(|| {
+            let text = format!("parameter {name} takes a size such as '1%', '100MB' or '1GB'");
+            CommandError::new(ErrorCode::BadValue, text)
+        });
     }
     if name == USER_CACHE_INTERVAL {
         let seconds = within(name, value, 1, INTERVAL_SECONDS_MAX)?;

@@ -1,18 +1,15 @@
 //! `$shardedDataDistribution`: how the documents of every sharded collection lie on the shards.
 
 use banyan_document::DocumentWriter;
-use banyan_query::pipeline::Pipeline;
-use banyan_wire::{CommandError, Doc, Outgoing};
+use banyan_wire::{CommandError, Outgoing};
 use bson::raw::cstr;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
+use super::own_sources;
 use crate::answer::Answer;
 use crate::catalog::Route;
 use crate::context::{CommandResult, Context};
-use crate::cursors::reply;
-use crate::errors::query_error;
 use crate::fields;
-use crate::javascript::RemoteEngine;
 use crate::shards::find_all;
 
 /// Whether the pipeline begins with the stage.
@@ -22,32 +19,21 @@ pub fn is_asked_for(stages: &[&RawDocument]) -> bool {
         .is_some_and(|stage| fields::get(stage, "$shardedDataDistribution").is_some())
 }
 
-/// Answers the pipeline with one batch: there are as many results as sharded collections.
+/// Answers the pipeline with a document for each sharded collection.
 pub async fn run(context: &Context<'_>, stages: &[&RawDocument]) -> CommandResult {
     let config = &context.router.config;
     let entries = find_all(config, "collections", &rawdoc! {}, &rawdoc! {"_id": 1}).await?;
-    let inner = banyan_query::Context {
-        javascript: RemoteEngine::of(context.router, &context.ending()),
-        ..banyan_query::Context::default()
-    };
-    let pipeline = Pipeline::parse(&stages[1..], &inner);
-    let mut execution = pipeline.and_then(|p| p.start(None)).map_err(query_error)?;
+    let mut documents = Vec::new();
     for entry in &entries {
         let Ok(ns) = entry.get_str("_id") else {
             continue;
         };
         let route = context.router.catalog.route(ns).await?;
         if let Some(route) = route.filter(|route| route.is_sharded()) {
-            let document = distribution(context, &route).await?;
-            execution.push(&document).map_err(query_error)?;
+            documents.push(distribution(context, &route).await?);
         }
     }
-    while execution.drain().map_err(query_error)? {}
-    let mut results: Vec<Doc> = Vec::new();
-    while let Some(document) = execution.pop().map_err(query_error)? {
-        results.push(document.into());
-    }
-    Ok(reply("firstBatch", &results, 0, "admin.$cmd.aggregate"))
+    own_sources::piped(context, &stages[1..], documents).await
 }
 
 async fn distribution(

@@ -11,6 +11,7 @@ mod cluster_time;
 mod combinations;
 mod members;
 mod ownership;
+mod query_shapes;
 mod roles;
 mod script;
 mod secrets;

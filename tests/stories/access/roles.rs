@@ -67,6 +67,8 @@ const NOT_COMPARED: &[&str] = &[
     "logout",
     "logApplicationMessage",
     "bulkWrite",
+    "setQuerySettings",
+    "removeQuerySettings",
     "createSearchIndexes",
     "dropSearchIndex",
     "listSearchIndexes",

@@ -41,6 +41,9 @@ async fn say_secrets(process: &Process, root: &Client, alice: &Client) -> Result
         doc! { "saslContinue": 1, "conversationId": 1, "payload": secret("8") },
         doc! { "authenticate": 1, "user": "alice", "nonce": secret("9"), "key": secret("10") },
         explained,
+        doc! { "aggregate": 1, "cursor": {}, "pipeline": [{ "$queryStats": {
+            "transformIdentifiers": { "algorithm": "hmac-sha-256", "hmacKey": secret("14") },
+        } }] },
         doc! { "insert": "system.users", "documents": [direct.clone()] },
         doc! { "insert": "system.users", "documents": [direct] },
         doc! { "update": "system.users", "updates": [{ "q": { "user": "dora" }, "u": set.clone() }] },

@@ -1,6 +1,8 @@
 //! A plan is only a shortcut: whichever indexes there are, the same documents come back, in the
 //! order that was asked for. A collection without indexes is the judge.
 
+use std::sync::Arc;
+
 use banyan_document::Collator;
 use banyan_query::{Context, Filter};
 use bson::{Bson, RawDocumentBuf, doc, rawdoc};

@@ -18,6 +18,7 @@ use banyan_query::pipeline::{
     self, Dependencies, Execution, Flow, GeoNear, Group, Limit, Match, NearFields, Output,
     Pipeline, Representative, Run, Sample, Sort, SortKey,
 };
+use banyan_query::query_settings::PARAMETER;
 use banyan_query::view::Resolved;
 use banyan_query::{Context, QueryError};
 use banyan_storage::Namespace;
@@ -53,6 +54,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("aggregate", table::Run::Future(
         BYPASS,
     ])
     .ignored(&[
+        PARAMETER,
         "fromMongos",
         "includeQueryStatsMetrics",
         "isMapReduceCommand",

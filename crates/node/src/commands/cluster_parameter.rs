@@ -3,11 +3,12 @@
 use banyan_access::check::Access;
 use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use crate::cluster_parameters::{self, COLLECTION};
+use crate::cluster_parameters::{self, COLLECTION, Parameter, QUERY_SETTINGS};
 use crate::context::CommandContext;
+use crate::errors;
 use crate::info::ClusterRole;
 use crate::params::Field;
 
@@ -102,7 +103,6 @@ fn set<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 
 /// Sets the parameter that a field's document names.
 pub async fn set_from(ctx: &CommandContext<'_>, field: Field<'_>) -> CommandResult {
-    let node = ctx.node;
     let refuse = |text: String| Err(CommandError::new(ErrorCode::IllegalOperation, text));
     let mut asked = field.document()?.iter().flatten();
     let (name, value) = match asked.next() {
@@ -118,10 +118,35 @@ pub async fn set_from(ctx: &CommandContext<'_>, field: Field<'_>) -> CommandResu
     if asked.next().is_some() {
         return refuse("one cluster parameter is set at a time".to_owned());
     }
-    let time = node.replica.machine.operation_time();
-    let document = parameter.document(value, time)?;
-    ctx.nested("config", replacement(name, document)).await?;
+    if name == QUERY_SETTINGS {
+        return refuse(format!(
+            "{name} is set by the commands setQuerySettings and removeQuerySettings"
+        ));
+    }
+    keep_value(ctx, parameter, value).await?;
     Ok(rawdoc! { "ok": 1.0 })
+}
+
+/// Sets a parameter for a command that knows what it may be.
+pub(super) async fn keep(
+    ctx: &CommandContext<'_>,
+    name: &str,
+    value: &RawDocument,
+) -> Result<(), CommandError> {
+    let parameter = cluster_parameters::find(name)
+        .ok_or_else(|| errors::internal("there is no such parameter"))?;
+    keep_value(ctx, parameter, value).await
+}
+
+async fn keep_value(
+    ctx: &CommandContext<'_>,
+    parameter: &Parameter,
+    value: &RawDocument,
+) -> Result<(), CommandError> {
+    let time = ctx.node.replica.machine.operation_time();
+    let document = parameter.document(value, time)?;
+    let statement = replacement(parameter.name, document);
+    ctx.nested("config", statement).await.map(drop)
 }
 
 fn replacement(name: &str, document: RawDocumentBuf) -> RawDocumentBuf {

@@ -10,6 +10,7 @@ use banyan_execution::operators::Member;
 use banyan_execution::parallel::Sink;
 use banyan_execution::{Distinct, DistinctOf, Executor, Request};
 use banyan_query::expression::FieldPath;
+use banyan_query::query_settings::PARAMETER;
 use banyan_query::view::Resolved;
 use banyan_query::view::command::DISTINCT;
 use banyan_query::{ErrorKind, QueryError};
@@ -30,6 +31,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("distinct", Run::Future(run))
     .access(Access::Collection(Action::Find))
     .in_transaction()
     .fields(&["key", "query", "hint", "collation"])
+    .ignored(&[PARAMETER])
     .computes();
 
 /// The values have to fit into one reply.

@@ -88,6 +88,9 @@ pub fn explain_run(
         planner.append(cstr!("queryHash"), hex(executor.stats.query_hash()));
         planner.append(cstr!("planCacheKey"), hex(executor.stats.plan_cache_key()));
     }
+    if let Some(settings) = &ctx.query.settings {
+        planner.append(cstr!("querySettings"), settings.to_document());
+    }
     planner.append(cstr!("maxIndexedOrSolutionsReached"), false);
     planner.append(cstr!("maxIndexedAndSolutionsReached"), false);
     planner.append(cstr!("maxScansToExplodeReached"), false);
@@ -172,6 +175,9 @@ pub fn finish(
         .address
         .rsplit_once(':')
         .unwrap_or((ctx.node.info.address.as_str(), ""));
+    if let Some(shape) = &ctx.query.shape {
+        reply.append(cstr!("queryShapeHash"), shape.to_string());
+    }
     reply.append(cstr!("command"), inner);
     reply.append(
         cstr!("serverInfo"),

@@ -11,6 +11,7 @@ use banyan_query::Context;
 use banyan_query::canonical::{CanonicalQuery, TextScore, Written};
 use banyan_query::metadata::{DISTANCE_FIELD, MetadataSet};
 use banyan_query::pipeline::NearFields;
+use banyan_query::query_settings::PARAMETER;
 use banyan_query::sort::SORT_KEY_FIELD;
 use banyan_query::text::TEXT_SCORE_FIELD;
 use banyan_replication::oplog;
@@ -62,6 +63,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
     ])
     .ignored(&[
         "allowPartialResults",
+        PARAMETER,
         "oplogReplay",
         "term",
         "readOnce",

@@ -103,6 +103,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         if let Some(error) = ctx.failing().after_checkout(&parameters.namespace) {
             return Err(error);
         }
+        ctx.query.go_on(&cursor.recording);
         if let Some(stats) = &cursor.stats {
             ctx.run_plan(stats);
         }

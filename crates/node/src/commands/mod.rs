@@ -74,6 +74,8 @@ mod ping;
 mod pipeline_sources;
 mod plan_cache;
 mod profile;
+pub mod query_settings;
+mod query_stats;
 mod raft_messages;
 mod re_index;
 mod rename_collection;
@@ -239,6 +241,8 @@ static REPLICATION: &[&CommandSpec] = &[
     &repl_set_sync_from::SPEC,
     &cluster_parameter::GET,
     &cluster_parameter::SET,
+    &query_settings::SET,
+    &query_settings::REMOVE,
     &rw_concern_defaults::GET,
     &rw_concern_defaults::SET,
     &vote_commit_index_build::SPEC,

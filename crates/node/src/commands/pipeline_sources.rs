@@ -16,6 +16,7 @@ use banyan_execution::{
 use banyan_query::canonical::{CanonicalQuery, TextScore};
 use banyan_query::filter::Filter;
 use banyan_query::pipeline::{Documents, ForeignQuery, GeoNear, Pipeline, Sources};
+use banyan_query::query_settings::QuerySettings;
 use banyan_query::view::Resolved;
 use banyan_query::{Budget, Context, ErrorKind, JavaScript, QueryError};
 use banyan_replication::views::may_be;
@@ -25,11 +26,12 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
 
 use super::coll_stats::{self, append_storage_stats};
-use super::{current_op, list_catalog, plan_cache};
+use super::{current_op, list_catalog, plan_cache, query_settings, query_stats};
 use crate::context::CommandContext;
 use crate::cursors::first;
 use crate::operations;
 use crate::params;
+use crate::query_notes::allowed_indexes;
 use crate::reads::later_states;
 use crate::views;
 use crate::virtual_collections::{config, local};
@@ -72,6 +74,7 @@ pub fn of(
         state,
         database: ctx.database().to_owned(),
         slot: slot.clone(),
+        settings: ctx.query.settings.clone(),
         collator: pipeline.collator().cloned(),
         budget: pipeline.budget().clone(),
         javascript: ctx.node.javascript(ctx.interrupt()),
@@ -117,6 +120,8 @@ struct Collections {
     state: Arc<State>,
     database: String,
     slot: Arc<InterruptSlot>,
+    /// What holds for the whole aggregation.
+    settings: Option<Arc<QuerySettings>>,
     /// The collation of the whole aggregation; those of other collections do not count.
     collator: Option<Collator>,
     budget: Budget,
@@ -125,6 +130,18 @@ struct Collections {
 }
 
 impl Collections {
+    fn with_settings<'r>(
+        &self,
+        request: Request<'r>,
+        database: &str,
+        collection: &str,
+    ) -> Request<'r> {
+        Request {
+            settings: allowed_indexes(self.settings.as_deref(), database, collection),
+            ..request
+        }
+    }
+
     /// What the name comes to, if it is a view's.
     fn resolve(
         &self,
@@ -196,6 +213,7 @@ impl Collections {
             snapshot,
             later: self.state.later.clone(),
         };
+        let request = self.with_settings(request, database, &view.collection);
         let executor = Planned::new(read, request)?.open(&self.slot)?;
         let input = Resting::new(executor, &self.slot);
         let sources = Collections {
@@ -283,6 +301,7 @@ impl Sources for Collections {
             snapshot,
             later: self.state.later.clone(),
         };
+        let request = self.with_settings(request, database, collection);
         let executor = Planned::new(view, request)?.open(&self.slot)?;
         let resting = Resting::new(executor, &self.slot);
         Ok(Box::new(resting.map(|row| row.map(Row::into_owned))))
@@ -419,6 +438,8 @@ pub fn documents(
         "$listCatalog" => list_catalog::documents(ctx, collection),
         "$listLocalSessions" | "$listSessions" => Ok(sessions(ctx, argument)),
         "$planCacheStats" => plan_cache::stats(ctx, collection, argument),
+        query_stats::STAGE => query_stats::documents(ctx, collection, argument),
+        query_settings::STAGE => query_settings::documents(ctx, collection, argument),
         other => Err(CommandError::new(
             ErrorCode::NotImplemented,
             format!("the stage {other} is not implemented"),

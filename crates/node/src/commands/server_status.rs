@@ -4,7 +4,7 @@
 //! statements) is left out.
 
 use banyan_access::check::Access;
-use banyan_process::figures::{Counter, LatencySum, OperationClass, usage};
+use banyan_process::figures::{Counter, LatencySum, OperationClass, may_be_rejected, usage};
 use banyan_process::machine;
 use banyan_replication::set::hello::Asked;
 use banyan_security::Action;
@@ -339,6 +339,7 @@ fn metrics(ctx: &CommandContext<'_>) -> RawDocumentBuf {
             "updated": sum(ctx, |counters| &counters.updated),
         },
         "query": query(ctx),
+        "queryStats": ctx.node.parameters.query_stats.figures(),
         "operation": { "scanAndOrder": sum(ctx, |counters| &counters.sorts) },
         "queryExecutor": {
             "scanned": sum(ctx, |counters| &counters.keys_examined),
@@ -391,9 +392,14 @@ fn commands(ctx: &CommandContext<'_>) -> RawDocumentBuf {
     let mut out = RawDocumentBuf::new();
     let unknown = sum(ctx, |counters| &counters.unknown_commands);
     out.append(cstr!("<UNKNOWN>"), unknown);
-    for (name, total, failed) in ctx.table.used() {
+    for (name, [total, failed, rejected]) in ctx.table.used() {
+        let mut counts = rawdoc! { "failed": failed };
+        if may_be_rejected(name) {
+            counts.append(cstr!("rejected"), rejected);
+        }
+        counts.append(cstr!("total"), total);
         if let Ok(name) = CString::try_from(name) {
-            out.append(name, rawdoc! { "failed": failed, "total": total });
+            out.append(name, counts);
         }
     }
     out

@@ -8,6 +8,7 @@ use banyan_access::api_version::ApiParameters;
 use banyan_access::identity::UserDigest;
 use banyan_execution::PlanSummaryStats;
 use banyan_execution::{InterruptSlot, Row, Rows};
+use banyan_query::query_stats::Recording;
 use banyan_wire::{CommandError, SessionId};
 use bson::{RawDocumentBuf, Timestamp};
 
@@ -93,6 +94,8 @@ pub struct Cursor {
     pub at_cluster_time: Option<Timestamp>,
     /// The command that opened it, while somebody profiles.
     pub origin: Option<Arc<RawDocumentBuf>>,
+    /// Where its query is counted, if it is.
+    pub recording: Option<Arc<Recording>>,
 }
 
 impl Cursor {
@@ -117,6 +120,7 @@ impl Cursor {
             stats: None,
             at_cluster_time: None,
             origin: None,
+            recording: None,
         }
     }
 

@@ -82,6 +82,7 @@ pub fn reply(
         api: ctx.api,
     };
     cursor.origin = profiling::origin(ctx);
+    cursor.recording = ctx.query.recording().cloned();
     cursor.time_left = match cursor.tail {
         Tail::Waits => None,
         _ => ctx

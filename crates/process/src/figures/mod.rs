@@ -27,6 +27,29 @@ pub struct OpCounters {
 pub struct CommandCounts {
     pub total: Counter,
     pub failed: Counter,
+    /// As the settings of its query have it.
+    pub rejected: Counter,
+}
+
+/// What has become of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    Well,
+    Failed,
+    Rejected,
+}
+
+impl CommandCounts {
+    pub fn note(&self, ending: Ending) {
+        self.total.add(1);
+        self.failed.add(u64::from(ending == Ending::Failed));
+        self.rejected.add(u64::from(ending == Ending::Rejected));
+    }
+}
+
+/// Whether a command's query may be rejected.
+pub fn may_be_rejected(command: &str) -> bool {
+    matches!(command, "find" | "aggregate" | "distinct")
 }
 
 /// How a command is filed: by its name, as MongoDB does it.
