@@ -198,6 +198,11 @@ impl DocumentWriter {
         self.bytes.len()
     }
 
+    /// The bytes that were written since there were so many.
+    pub fn written_since(&self, length: usize) -> &[u8] {
+        self.bytes.get(length..).unwrap_or_default()
+    }
+
     /// Whether nothing was written into the innermost open level.
     pub fn is_empty(&self) -> bool {
         self.open

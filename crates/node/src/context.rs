@@ -96,6 +96,8 @@ pub struct CommandSpec {
     pub access: Access,
     /// The fields that it reads, next to the generic ones that the service knows.
     pub fields: &'static [&'static str],
+    /// Those of them without which it is refused, before it is looked at what it names.
+    pub required: &'static [&'static str],
     /// Checks the form of one of them. MongoDB does so field after field, in the order in which they
     /// are written, before it looks at what they say together.
     pub form: Option<CheckForm>,
@@ -132,6 +134,7 @@ impl CommandSpec {
             takes_concern: false,
             access: Access::Unnamed,
             fields: &[],
+            required: &[],
             form: None,
             ignored: &[],
             computes: false,
@@ -189,6 +192,11 @@ impl CommandSpec {
         self
     }
 
+    pub const fn required(mut self, required: &'static [&'static str]) -> Self {
+        self.required = required;
+        self
+    }
+
     pub const fn form(mut self, check: CheckForm) -> Self {
         self.form = Some(check);
         self
@@ -234,12 +242,20 @@ impl CommandSpec {
             parsed_as: self.parsed_as,
             writes: self.writes,
         };
-        Generic::parse(request, command, |field| {
+        let generic = Generic::parse(request, command, |field| {
             if let Some(check) = self.form {
                 check(field)?;
             }
             Ok(self.accepts(field.name))
-        })
+        })?;
+        let lacks = |name: &str| {
+            let value = request.get(name);
+            value.is_none_or(params::is_null) && request.sequence(name).is_none()
+        };
+        match self.required.iter().find(|name| lacks(name)) {
+            Some(name) => Err(params::missing_field(self.parsed_as, name)),
+            None => Ok(generic),
+        }
     }
 }
 

@@ -66,7 +66,10 @@ struct FoldingState {
 struct Failures {
     /// How many parsers are inside each other.
     parsers: usize,
-    first: Option<QueryError>,
+    /// Where what is parsed now stands among what MongoDB evaluates one after the other.
+    place: Vec<usize>,
+    /// That of the least place, and that place.
+    first: Option<(Vec<usize>, QueryError)>,
 }
 
 impl Default for FoldingState {
@@ -107,7 +110,7 @@ impl Folding {
             return parsed;
         }
         match (parsed, failures.first.take()) {
-            (Ok(_), Some(error)) => Err(error),
+            (Ok(_), Some((_, error))) => Err(error),
             (parsed, _) => parsed,
         }
     }
@@ -117,6 +120,14 @@ impl Folding {
         &self,
         parse: impl FnOnce() -> Result<T, QueryError>,
     ) -> Result<T, QueryError> {
+        self.keeping_failure(parse).map(|(parsed, _)| parsed)
+    }
+
+    /// Parses; what a constant fails with is handed on, for who tells it later.
+    pub(crate) fn keeping_failure<T>(
+        &self,
+        parse: impl FnOnce() -> Result<T, QueryError>,
+    ) -> Result<(T, Option<QueryError>), QueryError> {
         let before = {
             let mut failures = self.failures();
             failures.parsers += 1;
@@ -125,7 +136,16 @@ impl Folding {
         let parsed = parse();
         let mut failures = self.failures();
         failures.parsers -= 1;
-        failures.first = before;
+        let failure = std::mem::replace(&mut failures.first, before);
+        Ok((parsed?, failure.map(|(_, error)| error)))
+    }
+
+    /// Parses what stands at this place among its neighbours. Of several constants that fail, that
+    /// of the least place is told.
+    pub(crate) fn at_place<T>(&self, place: usize, parse: impl FnOnce() -> T) -> T {
+        self.failures().place.push(place);
+        let parsed = parse();
+        self.failures().place.pop();
         parsed
     }
 
@@ -146,7 +166,10 @@ impl Folding {
         if failures.parsers == 0 {
             return Err(error);
         }
-        failures.first.get_or_insert(error);
+        let first = failures.first.as_ref();
+        if first.is_none_or(|(place, _)| failures.place < *place) {
+            failures.first = Some((failures.place.clone(), error));
+        }
         Ok(())
     }
 

@@ -84,6 +84,10 @@ impl SortPattern {
                 fields.push((Path::field(TEXT_SCORE_FIELD), FieldOrder::Descending));
                 continue;
             }
+            // Any order is a random one: it takes no part in the one that there is.
+            if is_meta(element.value(), "randVal") {
+                continue;
+            }
             let path = Path::parse(element.name())
                 .map_err(|error| QueryError::new(ErrorKind::BadValue, error.to_string()))?;
             fields.push((path, order(element.name(), element.value())?));
@@ -195,10 +199,13 @@ fn order(name: &str, value: RawBsonRef<'_>) -> Result<FieldOrder, QueryError> {
                     "Cannot have additional keys in a $meta sort specification",
                 ));
             }
-            if let RawBsonRef::String("geoNearDistance" | "searchScore" | "vectorSearchScore") =
-                meta.value()
-            {
-                return Err(text::score_missing());
+            match meta.value() {
+                RawBsonRef::String("geoNearDistance") => return Err(text::score_missing()),
+                RawBsonRef::String(score @ ("searchScore" | "vectorSearchScore")) => {
+                    let message = format!("$meta sort by '{score}' metadata is not supported");
+                    return error(31218, message);
+                }
+                _ => {}
             }
             let shown = describe(Some(meta.value()));
             return error(31138, format!("Illegal $meta sort: $meta: {shown}"));

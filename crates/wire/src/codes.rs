@@ -267,6 +267,7 @@ codes! {
     NotARetryableWriteCommand = 50768,
     BackgroundOperationInProgressForDatabase = 12586,
     BackgroundOperationInProgressForNamespace = 12587,
+    MergeStageNoMatchingDocument = 13113,
     DatabaseDifferCase = 13297,
     StaleConfig = 13388,
     NotPrimaryNoSecondaryOk = 13435,

@@ -26,7 +26,7 @@ impl<'a> Field<'a> {
     }
 
     pub fn is_null(&self) -> bool {
-        matches!(self.value, RawBsonRef::Null | RawBsonRef::Undefined)
+        is_null(self.value)
     }
 
     /// A boolean, or a number that stands for one.
@@ -155,12 +155,29 @@ pub fn uuid(bytes: &[u8; 16]) -> Binary {
     }
 }
 
-/// The documents of an array.
+/// Of a field it means that it is not there, of an item of a list that it is passed over.
+pub fn is_null(value: RawBsonRef<'_>) -> bool {
+    matches!(value, RawBsonRef::Null | RawBsonRef::Undefined)
+}
+
+/// A list that is null is no list, nor is it as if the field were not there.
+pub fn no_array(name: &str) -> CommandError {
+    CommandError::new(
+        ErrorCode::Location(10065),
+        format!("invalid parameter: expected an object ({name})"),
+    )
+}
+
+/// The documents of an array; nulls among them are passed over.
 pub fn documents(field: Field<'_>) -> Result<Vec<&RawDocument>, CommandError> {
+    if field.is_null() {
+        return Err(no_array(field.name));
+    }
     let mut documents = Vec::new();
     for item in field.array()?.into_iter().flatten() {
         match item {
             RawBsonRef::Document(document) => documents.push(document),
+            item if is_null(item) => {}
             _ => return Err(field.wrong_type("an array of documents")),
         }
     }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use crate::codes::ErrorCode;
 use crate::error::CommandError;
+use crate::params::{is_null, no_array};
 
 /// A document that shares the buffer of the message it came in.
 ///
@@ -159,37 +160,43 @@ impl Request {
     }
 
     /// The documents of a batch, whether they came as a document sequence or as an array in the
-    /// body.
+    /// body. Nulls in the array are passed over, as in every list of a command.
     pub fn batch(&self, field: &str) -> Result<Vec<&RawDocument>, CommandError> {
         if let Some(sequence) = self.sequence(field) {
             return Ok(sequence.docs().collect());
         }
-        let wrong_type = |what: &str| {
-            CommandError::new(
-                ErrorCode::TypeMismatch,
-                format!(
-                    "BSON field '{}.{field}' is the wrong type, expected {what}",
-                    self.name
-                ),
-            )
-        };
-        match self.get(field) {
-            Some(RawBsonRef::Array(array)) => array
-                .into_iter()
-                .map(|item| match item {
-                    Ok(RawBsonRef::Document(document)) => Ok(document),
-                    _ => Err(wrong_type("an array of objects")),
-                })
-                .collect(),
-            Some(_) => Err(wrong_type("'array'")),
-            None => Err(CommandError::new(
+        let Some(value) = self.get(field) else {
+            return Err(CommandError::new(
                 ErrorCode::Location(40414),
                 format!(
                     "BSON field '{}.{field}' is missing but a required field",
                     self.name
                 ),
-            )),
-        }
+            ));
+        };
+        let wrong_type = |what: &str, expected: &str| {
+            CommandError::new(
+                ErrorCode::TypeMismatch,
+                format!(
+                    "BSON field '{}.{what}' is the wrong type, expected {expected}",
+                    self.name
+                ),
+            )
+        };
+        let RawBsonRef::Array(array) = value else {
+            return Err(match is_null(value) {
+                true => no_array(field),
+                false => wrong_type(field, "type 'array'"),
+            });
+        };
+        let items = array.into_iter().flatten().enumerate();
+        items
+            .filter(|(_, item)| !is_null(*item))
+            .map(|(at, item)| match item {
+                RawBsonRef::Document(document) => Ok(document),
+                _ => Err(wrong_type(&format!("{field}.{at}"), "type 'object'")),
+            })
+            .collect()
     }
 
     /// The value of the first element: usually the collection's name.

@@ -226,7 +226,7 @@ pub async fn merge(
         if merge.when_not_matched == WhenNotMatched::Fail && found < batch.len() as i64 {
             let text = "$merge could not find a matching document in the target collection for at \
                         least one document in the source collection";
-            return Err(CommandError::new(ErrorCode::Location(13113), text));
+            return Err(CommandError::new(ErrorCode::MergeStageNoMatchingDocument, text));
         }
     }
 }

@@ -1,12 +1,12 @@
 //! What an index over measurements is over buckets, and the way back.
 //!
 //! An ascending order of times begins with the times at which buckets begin, a descending one with
-//! those at which they end.
+//! those at which they end; those of measured values are by their least and greatest ones alike.
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::options::TimeSeries;
-use crate::element::{Element, elements};
+use crate::element::elements;
 use crate::number::Number;
 use crate::writer::DocumentWriter;
 
@@ -15,8 +15,17 @@ use crate::writer::DocumentWriter;
 pub enum NoIndex {
     /// Times have an order and nothing else.
     Time(String),
-    /// It is neither of the time nor of the metadata.
+    /// Of measurements, too, there is an order and nothing else.
     Field(String),
+}
+
+/// Before the name of a field: its least value and its greatest one in a bucket.
+const MIN: &str = "control.min.";
+const MAX: &str = "control.max.";
+
+/// The field of the measurements whose least or greatest value in a bucket a path is.
+pub fn bounded_field(path: &str) -> Option<&str> {
+    path.strip_prefix(MIN).or_else(|| path.strip_prefix(MAX))
 }
 
 /// The key pattern over buckets.
@@ -25,21 +34,22 @@ pub fn to_buckets(key: &RawDocument, series: &TimeSeries) -> Result<RawDocumentB
     let mut out = DocumentWriter::new();
     for element in elements(key) {
         let name = element.name();
-        if name == time {
-            let Some(order) = Number::from_raw(element.value()) else {
-                return Err(NoIndex::Time(name.to_owned()));
-            };
-            let first = match order.compare(Number::Int32(0)).is_lt() {
-                false => ["min", "max"],
-                true => ["max", "min"],
-            };
-            for side in first {
-                out.append_element_as(&format!("control.{side}.{name}"), &element);
-            }
-        } else if let Some(path) = series.meta_path(name) {
+        if let Some(path) = series.meta_path(name) {
             out.append_element_as(&path, &element);
-        } else {
-            return Err(NoIndex::Field(name.to_owned()));
+            continue;
+        }
+        let Some(order) = Number::from_raw(element.value()) else {
+            return Err(match name == time {
+                true => NoIndex::Time(name.to_owned()),
+                false => NoIndex::Field(name.to_owned()),
+            });
+        };
+        let sides = match order.compare(Number::Int32(0)).is_lt() {
+            false => [MIN, MAX],
+            true => [MAX, MIN],
+        };
+        for side in sides {
+            out.append_element_as(&format!("{side}{name}"), &element);
         }
     }
     Ok(out.finish())
@@ -47,18 +57,18 @@ pub fn to_buckets(key: &RawDocument, series: &TimeSeries) -> Result<RawDocumentB
 
 /// The key pattern over measurements. `None`: it is an index over buckets alone.
 pub fn to_measurements(key: &RawDocument, series: &TimeSeries) -> Option<RawDocumentBuf> {
-    let time = &series.time_field;
-    let sides = [format!("control.min.{time}"), format!("control.max.{time}")];
-    let is_side = |element: &Element<'_>| sides.iter().any(|side| side == element.name());
     let mut out = DocumentWriter::new();
     let mut fields = elements(key);
     while let Some(element) = fields.next() {
-        if is_side(&element) {
-            let other = fields.next().filter(is_side)?;
-            if other.name() == element.name() || !same(other.value(), element.value()) {
+        if let Some(field) = bounded_field(element.name()) {
+            let other = fields.next()?;
+            let goes_with = bounded_field(other.name()) == Some(field)
+                && other.name() != element.name()
+                && same(other.value(), element.value());
+            if !goes_with {
                 return None;
             }
-            out.append_element_as(time, &element);
+            out.append_element_as(field, &element);
             continue;
         }
         let rest = element.name().strip_prefix("meta")?;

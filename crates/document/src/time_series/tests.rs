@@ -89,7 +89,7 @@ fn index_keys_of_buckets() {
                     shown(&buckets)
                 }
                 Err(NoIndex::Time(name)) => format!("no order of times: {name}"),
-                Err(NoIndex::Field(name)) => format!("neither time nor metadata: {name}"),
+                Err(NoIndex::Field(name)) => format!("no order of values: {name}"),
             }
         });
         each.collect()
@@ -97,7 +97,7 @@ fn index_keys_of_buckets() {
     for of_buckets_alone in [
         rawdoc! { "control.min.t": 1 },
         rawdoc! { "control.min.t": 1, "control.max.t": -1 },
-        rawdoc! { "control.min.x": 1, "control.max.x": 1 },
+        rawdoc! { "control.min.x": 1, "control.max.y": 1 },
         rawdoc! { "metadata": 1 },
     ] {
         assert_eq!(to_measurements(&of_buckets_alone, &series), None);

@@ -27,6 +27,7 @@ use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr,
 
 use super::explanation::{Around, Verbosity, explain_run, finish};
 use super::table::{self, BoxFuture, CommandResult, CommandSpec};
+use super::write_report;
 use super::validation::BYPASS;
 use super::{change_stream, out, pipeline_sources};
 use crate::collation::Asked;
@@ -95,7 +96,7 @@ impl<'a> Parameters<'a> {
                         )
                     })?);
                 }
-                "hint" => parameters.hint = Some(field.value),
+                "hint" => parameters.hint = write_report::hint(field)?,
                 "let" => parameters.variables = field.document_or_null()?,
                 "explain" if field.is_null() => return Err(field.wrong_type("type 'bool'")),
                 "explain" => parameters.explain = field.bool()?,

@@ -10,7 +10,7 @@ use crate::cluster_parameters::{self, COLLECTION, Parameter, QUERY_SETTINGS};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::info::ClusterRole;
-use crate::params::Field;
+use crate::params::{self, Field};
 
 pub static GET: CommandSpec = CommandSpec::new("getClusterParameter", Run::Inline(get))
     .access(Access::Cluster(Action::GetClusterParameter))
@@ -56,7 +56,13 @@ fn names<'a>(field: Field<'a>) -> Result<Option<Vec<&'a str>>, CommandError> {
     match field.value {
         RawBsonRef::String("*") => Ok(None),
         RawBsonRef::String(name) => Ok(Some(vec![name])),
-        RawBsonRef::Array(names) => {
+        // What the first item is decides whether it is a list of names at all.
+        RawBsonRef::Array(names)
+            if matches!(
+                names.into_iter().flatten().next(),
+                None | Some(RawBsonRef::String(_))
+            ) =>
+        {
             let name = |(place, name): (usize, RawBsonRef<'a>)| match name {
                 RawBsonRef::String(name) => Ok(name),
                 other => Err(CommandError::new(
@@ -70,6 +76,7 @@ fn names<'a>(field: Field<'a>) -> Result<Option<Vec<&'a str>>, CommandError> {
                 )),
             };
             let names = names.into_iter().flatten().enumerate();
+            let names = names.filter(|(_, name)| !params::is_null(*name));
             names.map(name).collect::<Result<_, _>>().map(Some)
         }
         _ => Err(field.wrong_type("types '[string']")),
@@ -101,7 +108,7 @@ fn set<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     })
 }
 
-/// Sets the parameter that a field's document names.
+/// Sets the first parameter that a field's document names; others say nothing, as in 6.0.
 pub async fn set_from(ctx: &CommandContext<'_>, field: Field<'_>) -> CommandResult {
     let refuse = |text: String| Err(CommandError::new(ErrorCode::IllegalOperation, text));
     let mut asked = field.document()?.iter().flatten();
@@ -115,9 +122,6 @@ pub async fn set_from(ctx: &CommandContext<'_>, field: Field<'_>) -> CommandResu
     let RawBsonRef::Document(value) = value else {
         return refuse("Cluster parameter value must be an object".to_owned());
     };
-    if asked.next().is_some() {
-        return refuse("one cluster parameter is set at a time".to_owned());
-    }
     if name == QUERY_SETTINGS {
         return refuse(format!(
             "{name} is set by the commands setQuerySettings and removeQuerySettings"

@@ -38,19 +38,12 @@ pub fn parse(field: Field<'_>) -> Result<Option<RawDocumentBuf>, CommandError> {
         }
         _ => return Err(field.wrong_type("types '[bool]'")),
     };
-    let (mut version, mut key, mut unique) = (2, None, None);
-    let mut name = catalog_ops::ID_INDEX;
-    for field in params::fields(PARSER, spec).filter(|field| !field.is_null()) {
-        match field.name {
-            "v" => version = field.i32()?,
-            "key" => key = Some(field.document()?),
-            "name" => name = field.str()?,
-            "unique" => unique = Some(field.bool()?),
-            other => return Err(params::unknown_field(PARSER, other)),
-        }
-    }
-    let key = key.ok_or_else(|| params::missing_field(PARSER, "key"))?;
-    let unique = unique.ok_or_else(|| params::missing_field(PARSER, "unique"))?;
+    let Written {
+        version,
+        key,
+        name,
+        unique,
+    } = Written::parse(spec)?;
     if !unique {
         return Err(location(
             5979700,
@@ -75,6 +68,44 @@ pub fn parse(field: Field<'_>) -> Result<Option<RawDocumentBuf>, CommandError> {
         ));
     }
     Ok(Some(kept))
+}
+
+/// Whether the field has the form that it has to have.
+pub fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match field.value {
+        RawBsonRef::Document(spec) => Written::parse(spec).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// A specification as it is written.
+struct Written<'a> {
+    version: i32,
+    key: &'a RawDocument,
+    name: &'a str,
+    unique: bool,
+}
+
+impl<'a> Written<'a> {
+    fn parse(spec: &'a RawDocument) -> Result<Written<'a>, CommandError> {
+        let (mut version, mut key, mut unique) = (2, None, None);
+        let mut name = catalog_ops::ID_INDEX;
+        for field in params::fields(PARSER, spec).filter(|field| !field.is_null()) {
+            match field.name {
+                "v" => version = field.i32()?,
+                "key" => key = Some(field.document()?),
+                "name" => name = field.str()?,
+                "unique" => unique = Some(field.bool()?),
+                other => return Err(params::unknown_field(PARSER, other)),
+            }
+        }
+        Ok(Written {
+            version,
+            key: key.ok_or_else(|| params::missing_field(PARSER, "key"))?,
+            name,
+            unique: unique.ok_or_else(|| params::missing_field(PARSER, "unique"))?,
+        })
+    }
 }
 
 /// Whether a key pattern is `{_id: 1}`.

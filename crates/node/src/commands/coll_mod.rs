@@ -47,7 +47,12 @@ pub static SPEC: CommandSpec = CommandSpec::new("collMod", Run::Future(run))
         EXPIRE,
         IMAGES,
         "dryRun",
-    ]);
+    ])
+    // What it once asked for, another option does now.
+    .ignored(&[RECORD_IMAGES]);
+
+/// What `changeStreamPreAndPostImages` was called before.
+const RECORD_IMAGES: &str = "recordPreImages";
 
 /// What a field has to be, whatever the others are.
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
@@ -56,10 +61,11 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
         EXPIRE => Err(field.wrong_type("types '[string, long]'")),
         _ if field.is_null() => Ok(()),
         "index" | "timeseries" | VALIDATOR => field.document().map(drop),
-        "dryRun" => field.bool().map(drop),
+        "dryRun" | RECORD_IMAGES => field.bool().map(drop),
         "viewOn" => field.str().map(drop),
         "pipeline" => views::changes::stages(field).map(drop),
         LEVEL | ACTION => validation::check_form(field),
+        IMAGES => images::check_form(field),
         _ => capped::check_form(field),
     }
 }
@@ -94,10 +100,17 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     if let Some((_, series)) = &measured {
         time_series::options::refuse_others(ctx)?;
         refuse_for_views(ctx)?;
+        if asked.as_ref().is_some_and(|option| option.expires.is_some()) {
+            return Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                "TTL indexes are not supported for time-series collections. Please refer to the \
+                 documentation and use the top-level 'expireAfterSeconds' option instead",
+            ));
+        }
         key = asked
             .as_ref()
             .and_then(|option| option.pattern)
-            .map(|key| time_series::indexes::key_of_buckets(key, series))
+            .map(|key| time_series::indexes::key_of_known(key, series))
             .transpose()?;
     } else if views::is_view(&node.replica, &namespace)? {
         refuse_beside_view(ctx)?;
@@ -356,6 +369,12 @@ impl<'a> IndexOption<'a> {
 
     fn find(&self, collection: &Collection) -> Result<Arc<Index>, CommandError> {
         self.check()?;
+        if self.expires.is_some() && collection.is_capped {
+            return Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                "TTL indexes are not supported for capped collections.",
+            ));
+        }
         let pattern = self.pattern.and_then(|key| KeyPattern::parse(key).ok());
         if self
             .name

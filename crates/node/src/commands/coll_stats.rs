@@ -22,8 +22,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("collStats", Run::Inline(run))
     .access(Access::Collection(Action::CollStats))
     .aliases(&["collstats"])
     .needs(Needs::Data)
-    .fields(&["scale"])
-    .ignored(&["verbose", "waitForLock", "numericOnly"]);
+    .lenient();
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let name = match ctx.argument() {

@@ -12,6 +12,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use super::aggregate;
 use super::coll_stats::number;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
+use super::write_report;
 use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name, collection_name};
 use crate::errors;
@@ -43,7 +44,7 @@ impl<'a> Parameters<'a> {
                 _ if position == 0 => parameters.collection = collection_name(field.value)?,
                 "query" => parameters.filter = field.document_or_null()?,
                 "hint" => {
-                    parameters.hint = Some(field.value)
+                    parameters.hint = write_report::hint(field)?
                         .filter(|hint| !matches!(hint, RawBsonRef::Document(d) if d.is_empty()));
                 }
                 "skip" if field.is_null() => {}

@@ -50,6 +50,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("create", Run::Future(run))
         "temp",
         "flags",
     ])
+    // What it once asked for, another option does now.
+    .ignored(&["recordPreImages"])
     .computes();
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
@@ -58,26 +60,33 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 
 async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     let node = ctx.node;
+    ctx.named()?;
     let is_clustered = ctx.field(CLUSTERED).is_some_and(|field| !field.is_null());
     if is_clustered {
         refuse_beside_clustered(ctx)?;
     }
-    let capped = capped::of_create(ctx)?;
     let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+    let capped = capped::of_create(ctx)?;
     refuse_reserved(&namespace)?;
     ctx.field("viewOn")
         .filter(|field| !field.is_null())
         .map(views::changes::on)
         .transpose()?;
     refuse_temporary(ctx)?;
-    let collation = collation(ctx)?.map(|collator| collator.collation().to_document());
-    Others::check(ctx, collation.as_deref())?;
     // That there is such a collection is told before what is wrong with its indexes.
     let late = |error: CommandError| match () {
         () if is_of_form(&error) => error,
         () if node.replica.store.catalog().find(&namespace).is_some() => exists(&namespace),
+        () if views::is_view(&node.replica, &namespace).unwrap_or(false) => is_view(&namespace),
         () => error,
     };
+    let collation = match collation(ctx) {
+        Err(error) if ctx.field("viewOn").is_none_or(|field| field.is_null()) => {
+            return Err(late(error));
+        }
+        collation => collation?.map(|collator| collator.collation().to_document()),
+    };
+    Others::check(ctx, collation.as_deref())?;
     let others = Others::parse(ctx).map_err(late)?;
     let done = || {
         let mut reply = RawDocumentBuf::new();
@@ -106,6 +115,10 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
         return time_series::create::create(ctx, &namespace, &series, collation, seconds).await;
     }
     if let Some(view) = view(ctx)? {
+        // A view has no validator; one that is given is looked at nevertheless.
+        let mut options = RawDocumentBuf::new();
+        validation::Asked::parse(ctx)?.append(&mut options);
+        validation::check(&namespace, &options)?;
         views::changes::create(ctx, &namespace, view).await?;
         return Ok(done());
     }
@@ -117,15 +130,18 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     if let Some(limits) = capped {
         limits.append(&mut options);
     }
+    if let Some(automatic) = others.automatic {
+        options.append(cstr!("autoIndexId"), automatic);
+    }
     if let Some(field) = ctx.field(IMAGES).filter(|field| !field.is_null())
         && images::parse(ctx.database(), field)?
     {
         images::append(&mut options);
     }
-    validation.append(&mut options);
     for (name, value) in others.kept.iter().flatten() {
         options.append(name, value);
     }
+    validation.append(&mut options);
     if let Some(collation) = collation {
         options.append(cstr!("collation"), collation);
     }
@@ -147,10 +163,7 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
         ));
     }
     if views::is_view(&node.replica, &namespace)? {
-        return Err(CommandError::new(
-            ErrorCode::NamespaceExists,
-            format!("A view already exists. NS: {namespace}"),
-        ));
+        return Err(is_view(&namespace));
     }
     catalog_ops::refuse_other_case(&node.replica, &namespace)?;
     validation::check(&namespace, &options)?;
@@ -162,7 +175,7 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
 fn is_of_form(error: &CommandError) -> bool {
     matches!(
         error.code,
-        ErrorCode::TypeMismatch | ErrorCode::Location(40414 | 40415)
+        ErrorCode::TypeMismatch | ErrorCode::Location(40414 | 40415 | 51024)
     )
 }
 
@@ -173,19 +186,29 @@ fn exists(namespace: &Namespace) -> CommandError {
     )
 }
 
+fn is_view(namespace: &Namespace) -> CommandError {
+    CommandError::new(
+        ErrorCode::NamespaceExists,
+        format!("A view already exists. NS: {namespace}"),
+    )
+}
+
 /// What a field has to be, whatever the others are.
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     if field.is_null() {
         return Ok(());
     }
     match field.name {
-        "capped" | "autoIndexId" | "temp" => field.bool().map(drop),
+        "capped" | "autoIndexId" | "temp" | "recordPreImages" => field.bool().map(drop),
         "collation" => match Collator::parse_default(field.document()?).map_err(collation::error) {
             // What the fields say together is told later.
             Err(error) if is_of_form(&error) => Err(error),
             _ => Ok(()),
         },
-        "idIndex" | "storageEngine" | "timeseries" | VALIDATOR => field.document().map(drop),
+        "idIndex" | "storageEngine" | VALIDATOR => field.document().map(drop),
+        "timeseries" => time_series::create::check_form(field),
+        CLUSTERED => clustered::check_form(field),
+        IMAGES => images::check_form(field),
         "viewOn" => views::changes::on(field).map(drop),
         "pipeline" => views::changes::stages(field).map(drop),
         EXPIRE | "flags" => field.i64().map(drop),

@@ -1,5 +1,6 @@
 //! `createIndexes`: indexes over what is there and what comes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use banyan_access::check::Access;
@@ -25,19 +26,20 @@ use crate::errors;
 use crate::forms;
 use crate::index_builds::{self, Begun, quorum};
 use crate::index_changes;
-use crate::params::Field;
+use crate::params::{self, Field};
 
 pub static SPEC: CommandSpec = CommandSpec::new("createIndexes", Run::Future(run))
     .access(Access::Collection(Action::CreateIndex))
     .aliases(&["createindexes"])
     .writes()
     .fields(&["indexes", "commitQuorum", "ignoreUnknownIndexOptions", "v"])
+    .required(&["indexes"])
     .form(check_form);
 
 /// What a field has to be, whatever the others are.
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
-        "indexes" => forms::array(field),
+        "indexes" => forms::documents(field),
         "ignoreUnknownIndexOptions" => field.bool().map(drop),
         _ => Ok(()),
     }
@@ -170,7 +172,7 @@ fn asked(
         .array()?
         .into_iter()
         .flatten()
-        .filter(|item| *item != RawBsonRef::Null)
+        .filter(|item| !params::is_null(*item))
         .map(|item| match item {
             RawBsonRef::Document(spec) => Ok(spec),
             _ => Err(ctx.required("indexes")?.wrong_type("type 'object'")),
@@ -182,17 +184,20 @@ fn asked(
             "Must specify at least one index to create",
         ));
     }
+    // What they are over buckets is worked out before anything else is said of them.
+    let on_buckets = |spec| match series {
+        Some(series) => time_series::indexes::to_buckets(spec, series).map(Cow::Owned),
+        None => Ok(Cow::Borrowed(spec)),
+    };
+    let asked = asked.into_iter().map(on_buckets);
+    let asked: Vec<Cow<'_, RawDocument>> = asked.collect::<Result<_, CommandError>>()?;
     for spec in &asked {
         index_outline::check(spec, ignores_unknown)
             .map_err(|error| in_specification(spec, error))?;
     }
     asked
-        .into_iter()
+        .iter()
         .map(|spec| {
-            let on_buckets = series
-                .map(|series| time_series::indexes::to_buckets(spec, series))
-                .transpose()?;
-            let spec = on_buckets.as_deref().unwrap_or(spec);
             index_outline::normalize(spec, ignores_unknown).map_err(|error| {
                 match index_expiry::names_specification(&error) {
                     true => error,

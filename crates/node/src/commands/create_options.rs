@@ -14,6 +14,8 @@ use crate::params::{self, Field};
 pub struct Others {
     /// Those that are kept with the collection.
     pub kept: RawDocumentBuf,
+    /// `autoIndexId`, which is kept before them.
+    pub automatic: Option<bool>,
     /// What the reply says besides.
     pub note: Option<&'static str>,
 }
@@ -46,6 +48,7 @@ impl Others {
         let given = |name| ctx.field(name).filter(|field: &Field<'_>| !field.is_null());
         let mut others = Others {
             kept: RawDocumentBuf::new(),
+            automatic: None,
             note: None,
         };
         let engines = given("storageEngine").map(engines).transpose()?;
@@ -76,7 +79,7 @@ impl Others {
                 ));
             }
             Some(automatic) => {
-                others.kept.append(bson::cstr!("autoIndexId"), automatic);
+                others.automatic = Some(automatic);
                 others.note = Some(
                     "The autoIndexId option is deprecated and will be removed in a future release",
                 );

@@ -16,7 +16,7 @@ use crate::params;
 pub static SPEC: CommandSpec = CommandSpec::new("dataSize", Run::Future(run))
     .access(Access::Checked(reads_and_writes::data_size))
     .aliases(&["datasize"])
-    .fields(&["keyPattern", "min", "max", "estimate"]);
+    .lenient();
 
 #[derive(Default)]
 struct Size {

@@ -14,8 +14,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("dbStats", Run::Inline(run))
     .access(Access::Database(Action::DbStats))
     .aliases(&["dbstats"])
     .needs(Needs::Data)
-    .fields(&["scale"])
-    .ignored(&["freeStorage"]);
+    .lenient();
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     check_database_name(ctx.database())?;

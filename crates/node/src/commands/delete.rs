@@ -29,6 +29,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
     .parsed_as("delete")
     .writes()
     .in_transaction()
+    .required(&["deletes"])
     .form(check_form)
     .fields(&["deletes", "ordered", "let"])
     .ignored(&[
@@ -41,7 +42,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
 /// What a field has to be, whatever the others are.
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
-        "deletes" => forms::array(field),
+        "deletes" => forms::documents(field),
+        "ordered" if !field.is_null() => field.strict_bool().map(drop),
         _ => Ok(()),
     }
 }

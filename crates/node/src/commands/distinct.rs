@@ -63,6 +63,12 @@ impl<'a> Parameters<'a> {
         }
         check_collection_name(database, parameters.collection)?;
         parameters.key = key.ok_or_else(|| params::missing_field("distinct", "key"))?;
+        if parameters.key.contains('\0') {
+            return Err(CommandError::new(
+                ErrorCode::Location(31032),
+                "Key field cannot contain an embedded null byte",
+            ));
+        }
         FieldPath::parse(parameters.key).map_err(errors::query)?;
         Ok(parameters)
     }

@@ -5,19 +5,39 @@ use banyan_replication::write::catalog_ops;
 use banyan_security::Action;
 use banyan_storage::CatalogChange;
 use banyan_wire::{CommandError, ErrorCode};
-use bson::rawdoc;
+use bson::{RawBsonRef, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
+use crate::params::Field;
 
 pub static SPEC: CommandSpec = CommandSpec::new("dropDatabase", Run::Future(run))
     .access(Access::Database(Action::DropDatabase))
     .aliases(&["dropdatabase"])
     .writes();
 
+/// It has to be meant: 1.
+fn check_argument(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+    let value = ctx.argument().unwrap_or(RawBsonRef::Null);
+    let name = ctx.spec.name;
+    let given = Field {
+        command: name,
+        name,
+        value,
+    };
+    match given.i64()? {
+        1 => Ok(()),
+        _ => Err(CommandError::new(
+            ErrorCode::Location(5255100),
+            "Have to pass 1 as 'drop' parameter",
+        )),
+    }
+}
+
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let node = ctx.node;
+        check_argument(ctx)?;
         if matches!(ctx.database(), "admin" | "local" | "config") {
             return Err(CommandError::new(
                 ErrorCode::IllegalOperation,

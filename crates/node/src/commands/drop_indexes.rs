@@ -26,6 +26,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("dropIndexes", Run::Future(run))
     .aliases(&["deleteIndexes", "dropindexes"])
     .writes()
     .fields(&["index"])
+    .required(&["index"])
     .form(check_form);
 
 /// What a field has to be, whatever the others are.
@@ -53,7 +54,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let measured = time_series::named(ctx, namespace.collection());
         let key = match (&measured, field.value) {
             (Some((_, series)), RawBsonRef::Document(key)) => {
-                Some(time_series::indexes::key_of_buckets(key, series)?)
+                Some(time_series::indexes::key_of_known(key, series)?)
             }
             _ => None,
         };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
+use banyan_document::elements;
 use banyan_query::Context;
 use banyan_query::canonical::Order;
 use banyan_query::filter::Filter;
@@ -21,7 +22,7 @@ use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::validation::{self, BYPASS};
 use super::write_report;
-use crate::collation::Asked;
+use crate::collation::{Asked, of_collection};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::forms;
@@ -33,6 +34,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("findAndModify", Run::Future(run
     .aliases(&["findandmodify"])
     .writes()
     .in_transaction()
+    .form(check_form)
     .fields(&[
         "query",
         "sort",
@@ -64,6 +66,16 @@ struct Parameters<'a> {
     collation: Asked,
 }
 
+/// What a field has to be, whatever the others are.
+fn check_form(field: params::Field<'_>) -> Result<(), CommandError> {
+    match (field.name, field.value) {
+        ("query" | "sort" | "fields", _) => field.document_or_null().map(drop),
+        ("remove" | "new" | "upsert", _) => field.bool().map(drop),
+        ("update", RawBsonRef::Array(_)) => forms::documents(field),
+        _ => Ok(()),
+    }
+}
+
 impl<'a> Parameters<'a> {
     fn parse(ctx: &'a CommandContext<'a>, empty: &'a RawDocument) -> Result<Self, CommandError> {
         let mut parameters = Parameters {
@@ -92,7 +104,6 @@ impl<'a> Parameters<'a> {
                     parameters.fields = field.document_or_null()?.filter(|f| !f.is_empty());
                 }
                 "upsert" => parameters.upsert = field.bool()?,
-                "arrayFilters" if field.is_null() => forms::array(field)?,
                 "arrayFilters" => parameters.array_filters = Some(params::documents(field)?),
                 "hint" => parameters.hint = write_report::hint(field)?,
                 "let" => parameters.variables = field.document_or_null()?,
@@ -148,6 +159,9 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         None => None,
     };
     let filter = Filter::of_query(parameters.query, &context).map_err(errors::query)?;
+    if finds_by_id(ctx, collection, &parameters, update.as_ref()) {
+        parameters.sort = None;
+    }
     Order::parse_in(parameters.sort, &context).map_err(errors::query)?;
     if !may_show(ctx, collection, &parameters) {
         parameters.fields = None;
@@ -257,6 +271,46 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     staging.finish().await?;
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)
+}
+
+/// Whether all that is said is which `_id` the document has. Then MongoDB takes it by that, and reads
+/// no more of the command than it needs: not the sort, whatever it says.
+fn finds_by_id(
+    ctx: &CommandContext<'_>,
+    collection: &str,
+    parameters: &Parameters<'_>,
+    update: Option<&Update>,
+) -> bool {
+    if !is_id_query(parameters.query) || update.is_some_and(Update::needs_position) {
+        return false;
+    }
+    let exists = ctx.node.replica.store.catalog();
+    let exists = exists.get(ctx.database(), collection).is_some();
+    let own_collation = match &parameters.collation {
+        Asked::Inherited => true,
+        Asked::Named(collator) => *collator == of_collection(ctx, collection),
+    };
+    !exists || parameters.hint.is_none() && own_collation
+}
+
+/// Whether a query names an `_id`, and nothing else.
+fn is_id_query(query: &RawDocument) -> bool {
+    let mut fields = elements(query);
+    let (Some(id), None) = (fields.next(), fields.next()) else {
+        return false;
+    };
+    id.name() == "_id"
+        && match id.value() {
+            RawBsonRef::Document(value) => {
+                let first = elements(value).next();
+                first.is_none_or(|first| !first.name().starts_with('$'))
+            }
+            RawBsonRef::Null
+            | RawBsonRef::Undefined
+            | RawBsonRef::Array(_)
+            | RawBsonRef::RegularExpression(_) => false,
+            _ => true,
+        }
 }
 
 /// Whether there can be a document to show. Where there is none, nobody looks at how.

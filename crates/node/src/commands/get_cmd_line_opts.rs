@@ -10,8 +10,7 @@ use crate::context::CommandContext;
 pub static SPEC: CommandSpec = CommandSpec::new("getCmdLineOpts", Run::Inline(run))
     .access(Access::Cluster(Action::GetCmdLineOpts))
     .needs(Needs::Any)
-    .admin_only()
-    .lenient();
+    .admin_only();
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let argv: RawArrayBuf = ctx.node.info.argv.iter().map(String::as_str).collect();

@@ -22,6 +22,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("getMore", Run::Future(run))
     .needs(Needs::Data)
     .in_transaction()
     .fields(&["collection", "batchSize"])
+    .required(&["collection"])
     .ignored(&[
         "term",
         "lastKnownCommittedOpTime",

@@ -10,8 +10,7 @@ use crate::info;
 
 pub static SPEC: CommandSpec = CommandSpec::new("hostInfo", Run::Inline(run))
     .access(Access::Cluster(Action::HostInfo))
-    .needs(Needs::Any)
-    .lenient();
+    .needs(Needs::Any);
 
 fn run(_: &CommandContext<'_>) -> CommandResult {
     let mut reply = info::host_info();

@@ -15,6 +15,7 @@ pub fn parse(database: &str, field: Field<'_>) -> Result<bool, CommandError> {
     let mut enabled = None;
     for (name, value) in field.document()?.iter().flatten() {
         match (name.as_str(), value) {
+            ("enabled", RawBsonRef::Null | RawBsonRef::Undefined) => {}
             ("enabled", RawBsonRef::Boolean(value)) => enabled = Some(value),
             ("enabled", other) => {
                 return Err(CommandError::new(
@@ -44,6 +45,11 @@ pub fn parse(database: &str, field: Field<'_>) -> Result<bool, CommandError> {
         ));
     }
     Ok(enabled)
+}
+
+/// Whether the field has the form that it has to have.
+pub fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    parse("", field).map(drop)
 }
 
 pub fn append(options: &mut RawDocumentBuf) {

@@ -53,12 +53,9 @@ pub fn check_key(
         let message = "Index type 'wildcard' cannot be a TTL index";
         return Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
     }
+    check_fields(spec, key)?;
     let mut fields = spec.get_document("key").unwrap_or(key).iter().flatten();
-    let (first, second) = (fields.next(), fields.next());
-    if second.is_some() {
-        return Err(refused(spec, COMPOUND));
-    }
-    match first {
+    match fields.next() {
         Some((name, order)) if name.as_str() == "_id" && params::number(order).is_some() => {
             Err(CommandError::new(
                 ErrorCode::InvalidIndexSpecificationOption,
@@ -70,6 +67,15 @@ pub fn check_key(
             ))
         }
         _ => Ok(()),
+    }
+}
+
+/// Refuses several fields, whatever they are.
+pub fn check_fields(spec: &RawDocument, key: &RawDocument) -> Result<(), CommandError> {
+    let fields = spec.get_document("key").unwrap_or(key).iter();
+    match fields.count() {
+        0 | 1 => Ok(()),
+        _ => Err(refused(spec, COMPOUND)),
     }
 }
 

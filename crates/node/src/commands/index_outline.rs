@@ -64,7 +64,7 @@ pub fn check(spec: &RawDocument, ignores_unknown: bool) -> Result<(), CommandErr
     {
         return Err(not_valid(spec, other, "a clustered index specification"));
     }
-    let (mut key, mut named) = (None, false);
+    let (mut key, mut name) = (None, None);
     for (option, value) in spec.iter().flatten() {
         let field = Field {
             command: "createIndexes.indexes",
@@ -74,15 +74,13 @@ pub fn check(spec: &RawDocument, ignores_unknown: bool) -> Result<(), CommandErr
         match field.name {
             "key" => {
                 let given = field.document()?;
-                if !specification::is_of_text(given) {
-                    specification::check_pattern_form(given)?;
+                match specification::is_of_text(given) {
+                    true => specification::check_text_form(given)?,
+                    false => specification::check_pattern_form(given)?,
                 }
                 key = Some(given);
             }
-            "name" => {
-                field.str()?;
-                named = true;
-            }
+            "name" => name = Some(field.str()?),
             "unique" | "sparse" | "background" | "prepareUnique" | "dropDups"
             | CLUSTERED_OPTION => {
                 specification::flag(field)?;
@@ -127,8 +125,13 @@ pub fn check(spec: &RawDocument, ignores_unknown: bool) -> Result<(), CommandErr
     };
     let key = key.ok_or_else(|| required("key"))?;
     let is_id = specification::is_id_key(key);
-    if !named && !is_id {
-        return Err(required("name"));
+    let name = name.ok_or_else(|| required("name"))?;
+    let is_set = |option| spec.get_bool(option).unwrap_or(false);
+    if is_set(CLUSTERED_OPTION) && !is_set("unique") {
+        return Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            "The 'unique' field is required when 'clustered' is specified",
+        ));
     }
     // Taken for a pattern by who is used to other commands; it says nothing.
     if let Some(option) = names().find(|name| *name == "_id") {
@@ -136,10 +139,11 @@ pub fn check(spec: &RawDocument, ignores_unknown: bool) -> Result<(), CommandErr
     }
     match names().find(|name| is_id && !ID_OPTIONS.contains(name)) {
         // One by which the collection is clustered is over `_id`, too.
-        Some(CLUSTERED_OPTION | "unique") if names().any(|name| name == CLUSTERED_OPTION) => Ok(()),
-        Some(option) => Err(not_valid(spec, option, "an _id index specification")),
-        None => Ok(()),
+        Some(CLUSTERED_OPTION | "unique") if names().any(|name| name == CLUSTERED_OPTION) => {}
+        Some(option) => return Err(not_valid(spec, option, "an _id index specification")),
+        None => {}
     }
+    specification::check_name(name, is_id)
 }
 
 fn not_valid(spec: &RawDocument, option: &str, of: &str) -> CommandError {

@@ -115,6 +115,17 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
     let key = text.as_ref().map_or(key, |text| &*text.key);
     let is_id = is_id_key(key);
     let name = kept_name(name.unwrap_or_default(), is_id)?;
+    if expires.is_some() {
+        index_expiry::check_fields(spec, key)?;
+    }
+    if options.get("partialFilterExpression").is_ok_and(|found| found.is_some())
+        && options.get_bool("sparse").unwrap_or(false)
+    {
+        return Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            "cannot mix \"partialFilterExpression\" and \"sparse\" options",
+        ));
+    }
     let pattern = check_pattern(key)?;
     check_wildcard_options(&pattern, &options)?;
     if let Some(seconds) = expires {
@@ -144,13 +155,6 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
             "The field 'key' for an _id index must be {{_id: 1}}, but got {}",
             errors::shown(RawBsonRef::Document(key))
         )));
-    }
-    let is_set = |option| options.get_bool(option).unwrap_or(false);
-    if is_set(CLUSTERED_OPTION) && !is_set("unique") {
-        return Err(CommandError::new(
-            ErrorCode::CannotCreateIndex,
-            "The 'clustered' option requires the 'unique' option",
-        ));
     }
     let mut normalized = rawdoc! { "v": format, "key": key.to_owned(), "name": name };
     if let Some(background) = background.filter(|_| !is_id) {
@@ -292,10 +296,19 @@ fn kept_name(name: String, is_id: bool) -> Result<String, CommandError> {
             ErrorCode::CannotCreateIndex,
             "index name cannot be empty",
         )),
-        name if name == "*" || name == catalog_ops::ID_INDEX => {
-            Err(refused(format!("The index name '{name}' is not valid.")))
-        }
         name => Ok(name),
+    }
+}
+
+/// Refuses the names that mean all indexes, or the one that every collection has.
+pub fn check_name(name: &str, is_id: bool) -> Result<(), CommandError> {
+    match name {
+        "*" => Err(refused("The index name '*' is not valid.")),
+        catalog_ops::ID_INDEX if !is_id => Err(refused(
+            "The index name '_id_' is reserved for the _id index, which must have key pattern \
+             {_id: 1}",
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -453,6 +466,24 @@ pub fn check_pattern_form(key: &RawDocument) -> Result<(), CommandError> {
         Err(error) if TOGETHER.contains(&error.code) => Ok(()),
         checked => checked.map(drop),
     }
+}
+
+/// The same of the key of a text index, in which its own parts are of no order.
+pub fn check_text_form(key: &RawDocument) -> Result<(), CommandError> {
+    let mut orders = RawDocumentBuf::new();
+    for (name, order) in key.iter().flatten() {
+        match order {
+            RawBsonRef::String(banyan_text::PLUGIN) => orders.append(name, 1),
+            RawBsonRef::String("hashed" | "2dsphere" | "2d") => {
+                return Err(CommandError::new(
+                    ErrorCode::CannotCreateIndex,
+                    "Can't use more than one index plugin for a single index.",
+                ));
+            }
+            order => orders.append(name, order),
+        }
+    }
+    check_pattern_form(&orders)
 }
 
 /// What is wrong with a key whose parts do not go together.

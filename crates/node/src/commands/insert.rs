@@ -7,8 +7,9 @@ use banyan_access::reads_and_writes;
 use banyan_query::update::{lacks_timestamps, with_timestamps};
 use banyan_replication::sessions::StatementOutcome;
 use banyan_replication::write::context::WriteContext;
-use banyan_replication::write::insert::{KeyedDocument, Staged, look_up_together};
+use banyan_replication::write::insert::{KeyedDocument, Staged, fault_of, look_up_together};
 use banyan_replication::write::staging::Staging;
+use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
@@ -17,14 +18,28 @@ use super::time_series;
 use super::validation::{self, BYPASS};
 use super::write_report::{self, StatementIds, WriteReport, ordered, statement_ids};
 use crate::context::CommandContext;
+use crate::forms;
+use crate::params::Field;
+use crate::views;
 
 pub static SPEC: CommandSpec = CommandSpec::new("insert", Run::Future(run))
     .access(Access::Checked(reads_and_writes::insert))
     .writes()
     .in_transaction()
+    .required(&["documents"])
+    .form(check_form)
     .fields(&["documents", "ordered", BYPASS])
     .ignored(&["encryptionInformation"])
     .computes();
+
+/// What a field has to be, whatever the others are.
+fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "documents" => forms::documents(field),
+        "ordered" if !field.is_null() => field.strict_bool().map(drop),
+        _ => Ok(()),
+    }
+}
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(insert(ctx))
@@ -39,6 +54,15 @@ async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
         bypass_validation: validation::is_bypassed(ctx)?,
         ..ctx.write_context()
     };
+    if creates_nothing(ctx, collection, &documents, report.is_ordered())? {
+        for (at, document) in documents.iter().enumerate() {
+            if let Some(error) = fault_of(document).filter(|_| !report.is_over()) {
+                report.refuse(at, error);
+            }
+        }
+        report.count(ctx);
+        return Ok(report.reply(|_| {}));
+    }
     let opened = Staging::open(write_context, collection, true).await;
     let mut staging = match opened {
         Ok(staging) => staging,
@@ -62,6 +86,26 @@ async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
         .inserted
         .add(report.n - report.retried.len() as u64);
     Ok(report.reply(|_| {}))
+}
+
+/// Whether there is no such collection and none of the documents can be inserted: one that cannot does
+/// not make it.
+fn creates_nothing(
+    ctx: &CommandContext<'_>,
+    name: &str,
+    documents: &[&RawDocument],
+    is_ordered: bool,
+) -> Result<bool, CommandError> {
+    let tried = if is_ordered { 1 } else { documents.len() };
+    if documents.iter().take(tried).any(|document| fault_of(document).is_none()) {
+        return Ok(false);
+    }
+    let replica = &ctx.node.replica;
+    let namespace = Namespace::new(ctx.database(), name);
+    let exists = replica.store.catalog().find(&namespace).is_some()
+        || time_series::named(ctx, name).is_some()
+        || views::is_view(replica, &namespace)?;
+    Ok(!exists)
 }
 
 /// Inserts what another command makes, in one go, and fails with the first document that is refused.

@@ -9,24 +9,28 @@ use bson::{RawArrayBuf, RawBsonRef, rawdoc};
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::cursors::first;
+use crate::forms;
+use crate::params::Field;
 
 pub static SPEC: CommandSpec = CommandSpec::new("killCursors", Run::Inline(run))
     .access(Access::LoggedIn)
     .aliases(&["killcursors"])
     .needs(Needs::Any)
     .in_transaction()
-    .fields(&["cursors"]);
+    .fields(&["cursors"])
+    .required(&["cursors"])
+    .form(check_form);
+
+/// What a field has to be, whatever the others are.
+fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "cursors" => forms::array(field),
+        _ => Ok(()),
+    }
+}
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
-    let collection = match ctx.argument() {
-        Some(RawBsonRef::String(collection)) => collection,
-        _ => {
-            return Err(CommandError::new(
-                ErrorCode::InvalidNamespace,
-                "collection name has invalid type",
-            ));
-        }
-    };
+    let collection = ctx.existing_collection()?;
     let namespace = format!("{}.{collection}", ctx.database());
     // The legacy opcode knows ids alone.
     let anywhere = namespace == "admin.$cmd";

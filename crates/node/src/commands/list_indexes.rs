@@ -5,7 +5,7 @@ use banyan_replication::time_series;
 use banyan_security::Action;
 use banyan_storage::{Index, IndexBuild};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawDocumentBuf, rawdoc};
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
 use super::time_series::indexes::to_measurements;
@@ -52,6 +52,44 @@ impl Shown {
     }
 }
 
+/// The order in which a specification is shown, however it was written.
+const ORDER: &[&str] = &[
+    "v",
+    "key",
+    "name",
+    "ns",
+    "background",
+    "unique",
+    "hidden",
+    "partialFilterExpression",
+    "sparse",
+    "expireAfterSeconds",
+    "storageEngine",
+    "weights",
+    "default_language",
+    "language_override",
+    "textIndexVersion",
+    "2dsphereIndexVersion",
+    "bits",
+    "min",
+    "max",
+    "coarsestIndexedLevel",
+    "finestIndexedLevel",
+    "collation",
+    "wildcardProjection",
+];
+
+fn in_order(spec: &RawDocument) -> RawDocumentBuf {
+    let place = |name: &str| ORDER.iter().position(|known| *known == name);
+    let mut fields: Vec<_> = spec.iter().flatten().collect();
+    fields.sort_by_key(|(name, _)| place(name.as_str()).unwrap_or(ORDER.len()));
+    let mut shown = RawDocumentBuf::new();
+    for (name, value) in fields {
+        shown.append(name, value);
+    }
+    shown
+}
+
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let name = ctx.existing_collection()?;
     let catalog = ctx.node.replica.store.catalog();
@@ -85,8 +123,8 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let clustered = collection.clustered_index.iter();
     let clustered = clustered.filter(|_| time_series::of(collection).is_none());
     let spec = |index: &Index| match series {
-        Some(series) => to_measurements(&index.spec, series),
-        None => Some(index.spec.clone()),
+        Some(series) => Some(in_order(&to_measurements(&index.spec, series)?)),
+        None => Some(in_order(&index.spec)),
     };
     let ready = clustered.chain(&collection.indexes);
     let ready = ready.filter_map(|index| Some(shown.ready(spec(index)?)));

@@ -342,7 +342,7 @@ async fn merge_into(
         let matched = reply.get_i32("n").unwrap_or(0);
         if must_match && matched < i32::try_from(batch.len()).unwrap_or(i32::MAX) {
             return Err(CommandError::new(
-                ErrorCode::Location(13113),
+                ErrorCode::MergeStageNoMatchingDocument,
                 "$merge could not find a matching document in the target collection for at least \
                  one document in the source collection",
             ));

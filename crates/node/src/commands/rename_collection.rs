@@ -8,6 +8,7 @@ use banyan_replication::time_series;
 use banyan_replication::write::catalog_ops;
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
+use bson::spec::BinarySubtype;
 use bson::{RawBsonRef, rawdoc};
 
 use super::create;
@@ -15,7 +16,7 @@ use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::access::stored;
 use crate::context::{CommandContext, check_collection_name, check_database_name};
 use crate::index_builds;
-use crate::params::{self, Field};
+use crate::params::Field;
 use crate::profiler::PROFILE;
 use crate::views;
 use crate::virtual_collections::local;
@@ -26,17 +27,36 @@ pub static SPEC: CommandSpec = CommandSpec::new("renameCollection", Run::Future(
     .writes()
     .admin_only()
     .fields(&["to", "dropTarget"])
-    .ignored(&["stayTemp"]);
+    .required(&["to"])
+    .ignored(&["stayTemp"])
+    .form(check_form);
+
+/// What a field has to be, whatever the others are.
+fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match (field.name, field.value) {
+        ("stayTemp" | "to", _) if field.is_null() => Ok(()),
+        ("stayTemp", RawBsonRef::Boolean(_)) => Ok(()),
+        ("stayTemp", _) => Err(field.wrong_type("type 'bool'")),
+        ("dropTarget", RawBsonRef::Boolean(_)) => Ok(()),
+        // A target by its UUID, as members of a set name it.
+        ("dropTarget", RawBsonRef::Binary(binary)) if binary.subtype != BinarySubtype::Uuid => {
+            Err(CommandError::new(
+                ErrorCode::InvalidUUID,
+                "uuid must be a 16-byte binary field with UUID (4) subtype",
+            ))
+        }
+        ("dropTarget", _) => Err(field.wrong_type("types '[bool, binData]'")),
+        ("to", _) => field.str().map(drop),
+        _ => Ok(()),
+    }
+}
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let node = ctx.node;
-        let drop_target = match ctx.field("dropTarget").map(|field| (field.value, field)) {
-            None => false,
-            // A target by its UUID, as members of a set name it.
-            Some((RawBsonRef::Boolean(drop), _)) => drop,
-            Some((_, field)) => return Err(field.wrong_type("types '[bool, binData]'")),
-        };
+        let drop_target = ctx
+            .field("dropTarget")
+            .is_some_and(|field| field.value == RawBsonRef::Boolean(true));
         let from = namespace(match ctx.argument() {
             Some(value) => Field {
                 command: ctx.spec.name,
@@ -46,9 +66,6 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             None => return Err(CommandError::new(ErrorCode::FailedToParse, "empty command")),
         })?;
         let to = ctx.required("to")?;
-        if to.is_null() {
-            return Err(params::missing_field(ctx.spec.name, "to"));
-        }
         let to = namespace(to)?;
         if from == to {
             return Err(CommandError::new(

@@ -16,7 +16,8 @@ use banyan_access::sessions::{self, Naming, Pattern};
 
 pub static START: CommandSpec = CommandSpec::new("startSession", Run::Inline(start))
     .access(Access::LoggedIn)
-    .needs(Needs::Any);
+    .needs(Needs::Any)
+    .lenient();
 
 pub static REFRESH: CommandSpec = CommandSpec::new("refreshSessions", Run::Inline(refresh))
     .access(Access::LoggedIn)

@@ -14,6 +14,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("top", Run::Inline(run))
     .access(Access::Cluster(Action::Top))
     .needs(Needs::Any)
     .admin_only()
+    .lenient()
     .help("how long operations on each collection took");
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {

@@ -33,6 +33,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("update", Run::Future(run))
     .access(Access::Checked(reads_and_writes::update))
     .writes()
     .in_transaction()
+    .required(&["updates"])
     .form(check_form)
     .fields(&["updates", "ordered", "let", BYPASS])
     .ignored(&["runtimeConstants", "encryptionInformation"])
@@ -41,7 +42,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("update", Run::Future(run))
 /// What a field has to be, whatever the others are.
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
-        "updates" => forms::array(field),
+        "updates" => forms::documents(field),
+        "ordered" if !field.is_null() => field.strict_bool().map(drop),
         _ => Ok(()),
     }
 }
@@ -87,7 +89,6 @@ impl<'a> Statement<'a> {
                 "multi" => statement.multi = field.strict_bool()?,
                 "upsert" => statement.upsert = field.strict_bool()?,
                 "hint" => statement.hint = write_report::hint(field)?,
-                "arrayFilters" if field.is_null() => forms::array(field)?,
                 "arrayFilters" => statement.array_filters = params::documents(field)?,
                 "collation" => statement.collation = field.document_or_null()?,
                 "upsertSupplied" => statement.upsert_supplied = field.strict_bool()?,

@@ -146,6 +146,10 @@ impl WriteReport {
     }
 
     /// Nothing further is tried.
+    pub fn is_ordered(&self) -> bool {
+        self.ordered
+    }
+
     pub fn is_over(&self) -> bool {
         self.ordered && !self.errors.is_empty()
     }

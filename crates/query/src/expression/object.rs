@@ -316,15 +316,15 @@ fn get_field(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Expressio
     };
     let (mut name, mut input) = (None, ExpressionNode::Root);
     match long_form {
-        None => name = Some(parser.operand(value)?),
+        None => name = Some(parser.operand_as_it_is(value)?),
         Some(document) => {
             let mut given = false;
             for element in document.iter() {
                 let (option, value) = element.map_err(malformed)?;
                 match option.as_str() {
-                    "field" => name = Some(parser.operand(value)?),
+                    "field" => name = Some(parser.operand_as_it_is(value)?),
                     "input" => {
-                        input = parser.operand(value)?;
+                        input = parser.operand_as_it_is(value)?;
                         given = true;
                     }
                     other => {
@@ -354,6 +354,10 @@ impl Special for GetField {
             value @ Some(_) if is_nullish(value) => Ok(NULL),
             _ => Ok(None),
         }
+    }
+
+    fn folds(&self) -> bool {
+        false
     }
 
     fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {

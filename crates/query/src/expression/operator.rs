@@ -108,6 +108,21 @@ pub(super) struct NamedCodes {
 }
 
 impl Operator {
+    /// Which parameters of a form with names are given, each as a bit. `None`: not all that is given
+    /// is a parameter.
+    pub(super) fn given(&self, value: RawBsonRef<'_>) -> Option<u32> {
+        let (Form::Named { parameters, .. }, RawBsonRef::Document(document)) = (&self.form, value)
+        else {
+            return None;
+        };
+        let mut given = 0;
+        for (name, _) in document.iter().map_while(Result::ok) {
+            let mut names = parameters.iter().map(|parameter| parameter.name);
+            given |= 1 << names.position(|known| known == name.as_str())?;
+        }
+        Some(given)
+    }
+
     pub const fn fixed(name: &'static str, arity: usize, run: Run) -> Operator {
         Operator::ranged(name, arity, arity, run)
     }

@@ -305,6 +305,17 @@ impl<'c> Parser<'c> {
         }
     }
 
+    /// What is computed of a field so many levels down: MongoDB evaluates the constants of a level
+    /// before those below it.
+    pub(crate) fn operand_at(
+        &mut self,
+        level: usize,
+        value: RawBsonRef<'_>,
+    ) -> Result<ExpressionNode, QueryError> {
+        let folding = self.context.folding.clone();
+        folding.at_place(level, || self.operand(value))
+    }
+
     /// An operand whose constants fail where they are needed, and not before.
     pub(super) fn operand_as_it_is(
         &mut self,

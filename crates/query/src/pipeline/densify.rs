@@ -139,6 +139,15 @@ impl Densify {
     }
 }
 
+impl Densify {
+    /// Whether the documents of a partition have the field in common, or what it is in.
+    fn partition_has_field(&self) -> bool {
+        let field = self.field.parts();
+        let mut paths = self.partition.iter().map(|by| by.path.parts());
+        paths.any(|parts| field.starts_with(parts))
+    }
+}
+
 fn append_once(order: &mut DocumentWriter, path: &FieldPath, field: &FieldPath) {
     if path != field {
         order.append_i32(&path.to_string(), 1);
@@ -426,6 +435,13 @@ impl StageRun for DensifyRun {
             None | Some(RawBsonRef::Null | RawBsonRef::Undefined) => return next.push(document),
             Some(value) => value,
         };
+        // Behind the end of the range nothing is made any more, and nothing is looked at.
+        if let (Bounds::Range(_, high), Some(last)) = (&self.densify.bounds, &self.last)
+            && self.densify.partition.is_empty()
+            && order(last, high.as_raw_bson_ref()).is_ge()
+        {
+            return next.push(document);
+        }
         self.densify.steps.check(value)?;
         let partition = self.partition(document, value)?;
         if self.first.is_none() {
@@ -558,8 +574,10 @@ impl DensifyRun {
                 order(&partition.next, high).is_lt()
                     || (order(low, high).is_eq() && order(&partition.next, high).is_eq())
             }
+            // The end of a partition that has come to its range makes no document.
             (Ordering::Equal, Bounds::Range(low, _)) => {
-                finishing && self.last.is_none() && order(low, end).is_eq()
+                let alone = self.last.is_none() || !self.densify.partition.is_empty();
+                finishing && alone && order(low, end).is_eq()
             }
             (Ordering::Less, _) => true,
             (Ordering::Equal, Bounds::Full) => finishing,
@@ -567,6 +585,12 @@ impl DensifyRun {
         };
         if !is_within {
             return Ok(None);
+        }
+        if self.densify.partition_has_field() {
+            return error(
+                5733306,
+                "DocGenerator cannot include field that is being densified",
+            );
         }
         self.generated += 1;
         if self.generated > GENERATED_MAX {

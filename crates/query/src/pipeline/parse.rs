@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use bson::{RawArray, RawBsonRef, RawDocument};
 
+use super::group::Group;
+use super::matching::Match;
 use super::member::Member;
 use super::metadata::Asked;
 use super::near_query::GeoNear;
@@ -80,7 +82,15 @@ impl Pipeline {
                 last: index + 1 == stages.len(),
                 in_change_stream,
             };
-            let parse = || parse_stage(stage, context, &mut parsed);
+            // Filters that may be moved forward are worked out before all else.
+            let rank = match is_moved(stage, members.last()) {
+                true => index,
+                false => stages.len() + index,
+            };
+            let parse = || {
+                let stage = || parse_stage(stage, context, &mut parsed);
+                context.folding.at_place(rank, stage)
+            };
             misplaced = misplaced.or_else(|| check_place(stage, position).err());
             let (result, slots) = context.scope.recording(parse);
             result.map_err(|error| text_score::misplaced(error, index))?;
@@ -103,6 +113,17 @@ impl Pipeline {
         context.metadata.restore(asked_before);
         Ok((members, metadata))
     }
+}
+
+/// Whether a stage is a `$match` that MongoDB tries to move before the stage that it follows.
+fn is_moved(stage: &RawDocument, after: Option<&Member>) -> bool {
+    let name = stage.iter().next().and_then(Result::ok);
+    let is_match = name.is_some_and(|(name, _)| name.as_str() == "$match");
+    let moves = |member: &Member| {
+        let stage = &*member.stage;
+        stage.is_filter_transparent() && !stage.is::<Match>() || stage.is::<Group>()
+    };
+    is_match && after.is_some_and(moves)
 }
 
 /// Where a stage stands in what the user wrote.
@@ -200,11 +221,7 @@ fn parse_inner(
             Pipeline::parse(&stages, &inner)
         }
     };
-    let pipeline = match operator {
-        // It may never run.
-        "$lookup" => context.folding.ignoring_failures(parse)?,
-        _ => parse()?,
-    };
+    let pipeline = parse()?;
     check(is_misplaced)?;
     if operator == "$facet" {
         check(|row| !row.in_facet)?;

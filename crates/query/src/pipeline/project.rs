@@ -344,7 +344,7 @@ impl Builder<'_> {
                 "Cannot use expression other than $meta in exclusion projection",
             );
         }
-        let node = self.parser.operand(value)?;
+        let node = self.parser.operand_at(parsed.parts().len(), value)?;
         self.insert(&parsed, Action::Compute(node, value.into()))?;
         if self.mode == Some(Mode::Exclusion) {
             return error(
@@ -364,6 +364,16 @@ impl Builder<'_> {
             .insert(path.parts(), action)
             .map_err(|c| collision(path, &c))
     }
+}
+
+/// MongoDB works out what is computed in the order in which it is written.
+#[cold]
+fn first_error(tree: &Tree, env: &Env<'_>) -> Option<QueryError> {
+    tree.fields.iter().find_map(|(_, action)| match action {
+        Action::Compute(node, _) => node.evaluate(env).err(),
+        Action::Nested(below) => first_error(below, env),
+        Action::Include | Action::Exclude => None,
+    })
 }
 
 impl Projector {
@@ -433,7 +443,8 @@ impl Projector {
         for (name, value) in spec.iter().map_while(Result::ok) {
             each_added(name.as_str(), value, &mut |path, value| {
                 let parsed = FieldPath::parse(path)?;
-                let action = Action::Compute(parser.operand(value)?, value.into());
+                let node = parser.operand_at(parsed.parts().len(), value)?;
+                let action = Action::Compute(node, value.into());
                 insert_added(&mut tree, path, &parsed, action, spec)
             })?;
         }
@@ -481,7 +492,8 @@ impl Projector {
         let env = Env::new(root, &self.budget)
             .with_collator(self.collator.as_ref())
             .with_outer(variables);
-        self.fields(&self.tree, document, &env, needed, writer)
+        let made = self.fields(&self.tree, document, &env, needed, writer);
+        made.map_err(|error| first_error(&self.tree, &env).unwrap_or(error))
     }
 
     fn fields(

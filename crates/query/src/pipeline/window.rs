@@ -81,14 +81,23 @@ pub(super) fn parse(
     let output = output.ok_or_else(|| missing("$setWindowFields.output"))?;
     let order = fields.document("sortBy").filter(|order| !order.is_empty());
     let by = fields.get("partitionBy");
-    // What it comes to is told once all else is known to be well formed.
+    // What it comes to is told once the functions are known to be well formed.
     let form = || by.map(|by| Expression::parse(by, context)).transpose();
-    context.folding.ignoring_failures(form)?;
+    let (_, failure) = context.folding.keeping_failure(form)?;
+    let outputs = parse_outputs(output, order, context);
+    // What needs an order is told after that, if one is given that has no fields.
+    let lacks_order = order.is_none() && fields.document("sortBy").is_some();
+    let outputs = match (outputs, failure) {
+        (Err(error), None) => return Err(error),
+        (Err(error), Some(_)) if !lacks_order => return Err(error),
+        (_, Some(error)) => return Err(error),
+        (Ok(outputs), None) => outputs,
+    };
     let stage = SetWindowFields {
         order: order
             .map(|order| SortKey::parse(order, context))
             .transpose()?,
-        outputs: parse_outputs(output, order, context)?,
+        outputs,
         setter: setter(output, context)?,
         partition: context.folding.at_once(|| parse_partition(by, context))?,
         source: source.to_owned(),

@@ -21,8 +21,20 @@ pub(super) fn apply(
         position,
         writer: DocumentWriter::with_capacity(document.as_bytes().len().min(4096)),
     };
-    applier.document(&projection.fields, document, false)?;
-    Ok(applier.writer.finish())
+    match applier.document(&projection.fields, document, false) {
+        Ok(()) => Ok(applier.writer.finish()),
+        Err(error) => Err(first_error(&projection.fields, document).unwrap_or(error)),
+    }
+}
+
+/// MongoDB works out what is computed in the order in which it is written, and cuts arrays then.
+#[cold]
+fn first_error(fields: &Fields, document: &RawDocument) -> Option<QueryError> {
+    fields.rules.iter().find_map(|(_, rule)| match rule {
+        Rule::Expression(expression) => expression.evaluate_owned(document).err(),
+        Rule::Fields(below) => first_error(below, document),
+        _ => None,
+    })
 }
 
 struct Applier<'a> {

@@ -162,7 +162,9 @@ impl Parser<'_> {
             let message = "Cannot use expression other than $meta in exclusion projection";
             return error(31252, message);
         }
-        let expression = Expression::parse(value, self.context)?;
+        let level = path.split('.').count();
+        let parse = || Expression::parse(value, self.context);
+        let expression = self.context.folding.at_place(level, parse)?;
         self.fields
             .insert(path, Rule::Expression(Box::new(expression)))?;
         self.decide(Mode::Inclusion, || {

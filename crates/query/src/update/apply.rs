@@ -14,6 +14,7 @@ use bson::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use super::array::{ValueSet, write_set, write_without};
 use super::kind::{Modifiers, UpdateContext};
 use super::modifier::{BitOperation, Modifier};
+use super::parse::dollar_prefixed;
 use super::show;
 use super::tree::{Fields, Items, Leaf, Tree, join};
 use crate::error::{ErrorKind, QueryError};
@@ -56,9 +57,23 @@ fn first_error(
         return None;
     }
     paths.iter().find_map(|fields| {
+        if context.position.is_none() && meets_position(&modifiers.fields, fields) {
+            return Some(no_position());
+        }
         let finder = Finder::new(document);
         let mut applier = Applier::new(modifiers, document, context, finder);
         applier.document(fields, Some(document)).err()
+    })
+}
+
+/// Whether a path leads through where the update has a `$`, at or beside it.
+fn meets_position(all: &Fields, path: &Fields) -> bool {
+    if all.get("$").is_some() {
+        return true;
+    }
+    path.children.iter().any(|(name, below)| match (all.get(name), below) {
+        (Some(Tree::Fields(all)), Tree::Fields(path)) => meets_position(all, path),
+        _ => false,
     })
 }
 
@@ -112,6 +127,7 @@ impl<'a> Applier<'a> {
     ) -> Result<(), QueryError> {
         let fields = self.resolve(fields)?;
         let mut seen = vec![false; fields.children.len()];
+        let is_root = self.path.is_empty();
         for element in document.into_iter().flat_map(elements) {
             self.modifiers.budget.spend_bytes(element.bytes().len())?;
             let found = fields.position(element.name());
@@ -120,16 +136,37 @@ impl<'a> Applier<'a> {
                 Some(at) if !seen[at] => {
                     seen[at] = true;
                     let slot = Slot::Field(element.name());
+                    let before = self.writer.len();
                     self.child(fields.children.at(at), slot, Some(&element))?;
+                    if is_root && self.writer.written_since(before) != element.bytes() {
+                        self.check_written(element.name(), before)?;
+                    }
                 }
                 _ => self.writer.append_element(&element),
             }
         }
         for (child, _) in fields.children.iter().zip(seen).filter(|(_, seen)| !seen) {
             self.modifiers.budget.spend(1)?;
+            let before = self.writer.len();
             self.child(child, Slot::Field(&child.0), None)?;
+            if is_root {
+                self.check_written(&child.0, before)?;
+            }
         }
         Ok(())
+    }
+
+    /// A field of the document whose name begins with `$` may be inserted and removed, but not be
+    /// given another value.
+    fn check_written(&self, name: &str, before: usize) -> Result<(), QueryError> {
+        let is_reference = matches!(name, "$id" | "$ref" | "$db");
+        if !name.starts_with('$') || is_reference || self.context.is_upsert {
+            return Ok(());
+        }
+        match self.writer.len() > before {
+            true => Err(dollar_prefixed(name, name)),
+            false => Ok(()),
+        }
     }
 
     /// Writes the items of an array, some of them updated by position.

@@ -16,23 +16,21 @@ use crate::error::{ErrorKind, QueryError};
 /// An update operator: its name, and what it makes of one `path: operand`.
 pub(super) struct Operator {
     name: &'static str,
-    form: Form,
+    pub form: Form,
 }
 
-/// A path and what happens there.
-pub(super) type At = (String, Modifier);
+/// Makes a modifier of a path and an operand.
+pub(super) type Read = fn(&str, RawBsonRef<'_>, &Context) -> Result<Modifier, QueryError>;
 
-enum Form {
+#[derive(Clone, Copy)]
+pub(super) enum Form {
     /// Something happens at the path.
-    Here(fn(&str, RawBsonRef<'_>, &Context) -> Result<Modifier, QueryError>),
-    /// Something happens at several paths.
-    Paths(fn(&str, RawBsonRef<'_>) -> Result<Vec<At>, QueryError>),
+    Here(Read),
+    /// Something happens at the path, and at another one.
+    Rename,
 }
 
-const fn here(
-    name: &'static str,
-    read: fn(&str, RawBsonRef<'_>, &Context) -> Result<Modifier, QueryError>,
-) -> Operator {
+const fn here(name: &'static str, read: Read) -> Operator {
     Operator {
         name,
         form: Form::Here(read),
@@ -60,7 +58,7 @@ static OPERATORS: &[Operator] = &[
     }),
     Operator {
         name: "$rename",
-        form: Form::Paths(rename),
+        form: Form::Rename,
     },
     here("$push", |_, operand, context| {
         Push::parse(operand, context).map(Modifier::Push)
@@ -87,19 +85,6 @@ static OPERATORS: &[Operator] = &[
 impl Operator {
     pub fn by_name(name: &str) -> Option<&'static Operator> {
         OPERATORS.iter().find(|operator| operator.name == name)
-    }
-
-    /// The paths that one `path: operand` touches and what happens there.
-    pub fn modifiers(
-        &self,
-        path: &str,
-        operand: RawBsonRef<'_>,
-        context: &Context,
-    ) -> Result<Vec<At>, QueryError> {
-        match self.form {
-            Form::Here(read) => Ok(vec![(path.to_string(), read(path, operand, context)?)]),
-            Form::Paths(read) => read(path, operand),
-        }
     }
 }
 
@@ -190,18 +175,28 @@ fn bit_operations(operand: RawBsonRef<'_>) -> Result<Vec<(BitOperation, Number)>
     Ok(operations)
 }
 
-fn rename(path: &str, operand: RawBsonRef<'_>) -> Result<Vec<(String, Modifier)>, QueryError> {
-    let shown = show::named(path, operand);
+/// The path to which a `$rename` moves a field.
+pub(super) fn rename_target<'a>(
+    path: &str,
+    operand: RawBsonRef<'a>,
+) -> Result<&'a str, QueryError> {
     let RawBsonRef::String(target) = operand else {
+        let shown = show::named(path, operand);
         return Err(QueryError::bad_value(format!(
             "The 'to' field for $rename must be a string: {shown}"
         )));
     };
-    if target.contains('\0') {
-        return Err(QueryError::bad_value(
+    match target.contains('\0') {
+        true => Err(QueryError::bad_value(
             "The 'to' field for $rename cannot contain an embedded null byte",
-        ));
+        )),
+        false => Ok(target),
     }
+}
+
+/// What happens at the path to which a `$rename` moves the field at `path`.
+pub(super) fn rename_to(path: &str, target: &str) -> Result<Modifier, QueryError> {
+    let shown = show::named(path, RawBsonRef::String(target));
     for (which, path) in [("source", path), ("destination", target)] {
         let dynamic = |part: &str| part == "$" || identifier(part).is_some();
         if path.split('.').skip(1).any(dynamic) {
@@ -228,10 +223,7 @@ fn rename(path: &str, operand: RawBsonRef<'_>) -> Result<Vec<(String, Modifier)>
             "The source and target field for $rename must not be on the same path: {shown}"
         )));
     }
-    Ok(vec![
-        (path.to_string(), Modifier::RenameFrom),
-        (target.to_string(), Modifier::RenameTo(from)),
-    ])
+    Ok(Modifier::RenameTo(from))
 }
 
 fn set_items(operand: RawBsonRef<'_>) -> Result<Vec<RawBson>, QueryError> {

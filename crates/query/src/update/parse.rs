@@ -11,7 +11,7 @@ use bson::{RawBsonRef, RawDocument};
 use super::array_filter::ArrayFilter;
 use super::kind::{Kind, Modifiers, too_deep};
 use super::modifier::Modifier;
-use super::operator::Operator;
+use super::operator::{Form, Operator, rename_target, rename_to};
 use super::rename::Rename;
 use super::show;
 use super::tree::{Fields, identifier};
@@ -128,8 +128,19 @@ fn modifiers(
         };
         for field in elements(fields) {
             context.budget.spend_part()?;
-            for (path, modifier) in operator.modifiers(field.name(), field.value(), context)? {
-                builder.insert(&path, modifier)?;
+            let (path, operand) = (field.name(), field.value());
+            match operator.form {
+                Form::Here(read) => {
+                    let parts = split(path)?;
+                    builder.insert(&parts, path, read(path, operand, context)?)?;
+                }
+                // The path that is left is taken before it is looked where to.
+                Form::Rename => {
+                    builder.insert(&split(path)?, path, Modifier::RenameFrom)?;
+                    let target = rename_target(path, operand)?;
+                    let parts = split(target)?;
+                    builder.insert(&parts, target, rename_to(path, target)?)?;
+                }
             }
         }
     }
@@ -154,16 +165,13 @@ struct Builder {
 }
 
 impl Builder {
-    fn insert(&mut self, path: &str, modifier: Modifier) -> Result<(), QueryError> {
-        let parts = split(path)?;
-        for part in &parts {
-            if *part == "$" {
-                self.modifiers.positional = true;
-            }
-            if let Some(identifier) = identifier(part) {
-                self.use_filter(identifier, path)?;
-            }
-        }
+    fn insert(
+        &mut self,
+        parts: &[&str],
+        path: &str,
+        modifier: Modifier,
+    ) -> Result<(), QueryError> {
+        self.modifiers.positional |= parts.contains(&"$");
         if parts.len() + modifier.operand_depth() >= MAX_DEPTH {
             self.modifiers.may_deepen = true;
         }
@@ -180,17 +188,18 @@ impl Builder {
                 to,
             });
         }
-        self.modifiers.fields.insert(&parts, path, modifier)
-    }
-
-    fn use_filter(&mut self, identifier: &str, path: &str) -> Result<(), QueryError> {
-        if !identifier.is_empty() && self.modifiers.filters.get(identifier).is_none() {
-            let message =
-                format!("No array filter found for identifier '{identifier}' in path '{path}'");
-            return Err(QueryError::new(ErrorKind::BadValue, message));
-        }
-        self.used.insert(identifier.to_string());
-        Ok(())
+        let filters = &self.modifiers.filters;
+        let mut use_filter = |identifier: &str| {
+            if !identifier.is_empty() && filters.get(identifier).is_none() {
+                let message =
+                    format!("No array filter found for identifier '{identifier}' in path '{path}'");
+                return Err(QueryError::new(ErrorKind::BadValue, message));
+            }
+            self.used.insert(identifier.to_string());
+            Ok(())
+        };
+        let fields = &mut self.modifiers.fields;
+        fields.insert(parts, path, modifier, &mut use_filter)
     }
 }
 
@@ -232,9 +241,6 @@ fn split(path: &str) -> Result<Vec<&str>, QueryError> {
                  position in path '{path}'"
             ),
         );
-    }
-    if first.starts_with('$') && !matches!(first, "$id" | "$ref" | "$db") {
-        return Err(dollar_prefixed(first, path));
     }
     if parts.iter().filter(|part| **part == "$").count() > 1 {
         return error(

@@ -39,6 +39,9 @@ pub(super) fn identifier(part: &str) -> Option<&str> {
     part.strip_prefix("$[")?.strip_suffix(']')
 }
 
+/// Takes note that a path names an array filter; it has to be there.
+pub(super) type UseFilter<'f> = dyn FnMut(&str) -> Result<(), QueryError> + 'f;
+
 impl Fields {
     /// Adds a path; `path` is how messages call it. Once all are there, `sort` brings the names
     /// into order.
@@ -47,12 +50,13 @@ impl Fields {
         parts: &[&str],
         path: &str,
         modifier: Modifier,
+        use_filter: &mut UseFilter<'_>,
     ) -> Result<(), QueryError> {
         let leaf = Tree::Leaf(Box::new(Leaf {
             modifier,
             path: path.to_string(),
         }));
-        insert(&mut self.children, parts, 0, path, leaf)
+        insert(&mut self.children, parts, 0, path, leaf, use_filter)
     }
 
     pub fn sort(&mut self) {
@@ -120,7 +124,11 @@ fn insert(
     depth: usize,
     path: &str,
     leaf: Tree,
+    use_filter: &mut UseFilter<'_>,
 ) -> Result<(), QueryError> {
+    if let Some(identifier) = identifier(parts[depth]) {
+        use_filter(identifier)?;
+    }
     let conflict = |depth: usize| {
         let at = parts[..depth].join(".");
         let message = format!("Updating the path '{path}' would create a conflict at '{at}'");
@@ -149,10 +157,12 @@ fn insert(
     });
     match children.value_mut(at) {
         Tree::Fields(fields) if !into_items => {
-            insert(&mut fields.children, parts, depth + 1, path, leaf)
+            let children = &mut fields.children;
+            insert(children, parts, depth + 1, path, leaf, use_filter)
         }
         Tree::Items(items) if into_items => {
-            insert(&mut items.children, parts, depth + 1, path, leaf)
+            let children = &mut items.children;
+            insert(children, parts, depth + 1, path, leaf, use_filter)
         }
         _ => conflict(depth + 1),
     }

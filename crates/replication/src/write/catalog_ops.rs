@@ -13,7 +13,6 @@ use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::context::WriteContext;
 use crate::entry::EntryBuilder;
-use crate::errors;
 use crate::machine::Prepared;
 use crate::propose::Outcome;
 use crate::replica::Replica;
@@ -231,18 +230,6 @@ pub fn refuse_other_case(replica: &Replica, namespace: &Namespace) -> Result<(),
         )),
         None => Ok(()),
     }
-}
-
-/// The name that an index gets when none is given: `a_1_b_-1`.
-pub fn index_name(key: &RawDocument) -> String {
-    let part = |(name, value): (&bson::raw::CStr, bson::RawBsonRef<'_>)| {
-        format!(
-            "{}_{}",
-            name.as_str(),
-            errors::shown(value).trim_matches('"')
-        )
-    };
-    key.iter().flatten().map(part).collect::<Vec<_>>().join("_")
 }
 
 /// A specification that makes the same index in any collection: one without a collation names the

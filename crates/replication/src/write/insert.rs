@@ -331,6 +331,11 @@ fn refuse_dollars(id: &RawDocument) -> Result<(), CommandError> {
 }
 
 /// The document with a usable `_id` as its first field.
+/// What is wrong with a document by itself, wherever it is to be inserted.
+pub fn fault_of(document: &RawDocument) -> Option<CommandError> {
+    with_id(document).err()
+}
+
 fn with_id(document: &RawDocument) -> Result<Cow<'_, RawDocument>, CommandError> {
     if document.as_bytes().len() > MAX_DOCUMENT_BYTES {
         return Err(CommandError::new(

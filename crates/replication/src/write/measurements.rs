@@ -8,11 +8,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use banyan_document::path::Path;
+use banyan_document::time_series::index_keys::bounded_field;
 use banyan_document::time_series::{Bucket, Measurement, TimeSeries};
+use banyan_document::{elements, field};
 use banyan_storage::{Collection, RecordId};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
-use bson::{RawDocument, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::insert::{KeyedDocument, Staged};
 use super::modify::replace;
@@ -25,6 +28,8 @@ use crate::latches::{Attempt, LatchKey};
 pub struct Measurements {
     series: TimeSeries,
     collection: Arc<Collection>,
+    /// The paths at which an index is over the least and greatest values of buckets.
+    indexed: Vec<Path>,
     pending: Vec<Pending>,
     /// By metadata, the last of them.
     current: HashMap<Vec<u8>, usize>,
@@ -56,10 +61,32 @@ pub enum Added {
     Busy(LatchKey),
 }
 
+fn indexed(collection: &Collection) -> Vec<Path> {
+    let keys = collection.indexes.iter().chain(collection.building_indexes());
+    let keys = keys.filter_map(|index| index.spec.get_document("key").ok());
+    let names = keys.flat_map(elements);
+    names
+        .filter_map(|element| Path::parse(bounded_field(element.name())?).ok())
+        .collect()
+}
+
+/// Whether there is an array on the way along a path, or at its end.
+fn meets_array(document: &RawDocument, parts: &[Box<str>]) -> bool {
+    let Some((first, rest)) = parts.split_first() else {
+        return false;
+    };
+    match field(document, first) {
+        Some(RawBsonRef::Array(_)) => true,
+        Some(RawBsonRef::Document(inner)) => meets_array(inner, rest),
+        _ => false,
+    }
+}
+
 impl Measurements {
     pub fn new(collection: Arc<Collection>, series: TimeSeries) -> Measurements {
         Measurements {
             series,
+            indexed: indexed(&collection),
             collection,
             pending: Vec::new(),
             current: HashMap::new(),
@@ -84,6 +111,14 @@ impl Measurements {
         staging: &mut Staging<'_>,
         measurement: &Measurement<'_>,
     ) -> Result<Added, CommandError> {
+        // An array has no place between the least value and the greatest.
+        let document = measurement.document;
+        if self.indexed.iter().any(|path| meets_array(document, path.parts())) {
+            return Err(CommandError::new(
+                ErrorCode::Location(5930501),
+                "Indexed measurement field contains an array value",
+            ));
+        }
         let source = measurement.meta.as_bytes();
         let known = self.current.get(source).copied();
         let at = match known {

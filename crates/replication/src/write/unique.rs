@@ -48,7 +48,10 @@ pub fn duplicate(
         Some(collator) if index.is_clustered() => (as_sort_keys(&value, collator), String::new()),
         Some(collator) => {
             let (value, encoded) = in_hexadecimal(&value, collator);
-            extra.append(cstr!("hexEncoded"), encoded);
+            let mut flags = encoded.into_iter().flatten();
+            if flags.any(|flag| flag == RawBsonRef::Boolean(true)) {
+                extra.append(cstr!("hexEncoded"), encoded);
+            }
             let collation = collator.collation().to_document();
             let shown = errors::shown(RawBsonRef::Document(&collation));
             extra.append(cstr!("collation"), collation);

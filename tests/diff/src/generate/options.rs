@@ -64,7 +64,7 @@ impl Generator {
         }
     }
 
-    fn time_limit(&mut self) -> Bson {
+    pub fn time_limit(&mut self) -> Bson {
         let limits = [
             Bson::Int32(10_000),
             Bson::Int32(0),

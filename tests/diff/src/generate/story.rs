@@ -103,7 +103,7 @@ impl Generator {
             2 => drop(insert.insert("ordered", self.flag())),
             3 => drop(insert.insert("bypassDocumentValidation", self.flag())),
             4 => drop(insert.insert("nosuch", 1)),
-            5 => drop(insert.insert("maxTimeMS", self.number())),
+            5 => drop(insert.insert("maxTimeMS", self.time_limit())),
             _ => {}
         }
         insert

@@ -54,6 +54,11 @@ pub fn parse(ctx: &CommandContext<'_>) -> Result<Option<TimeSeries>, CommandErro
     options.check(&namespace).map(Some)
 }
 
+/// Whether the field has the form that it has to have.
+pub fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    Options::parse(field).map(drop)
+}
+
 /// As they are written.
 struct Options<'a> {
     time_field: &'a str,

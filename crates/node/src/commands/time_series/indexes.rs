@@ -3,7 +3,6 @@
 use banyan_document::time_series::TimeSeries;
 use banyan_document::time_series::index_keys::{self, NoIndex};
 use banyan_document::{DocumentWriter, elements, is_true};
-use banyan_replication::write::catalog_ops;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -19,15 +18,25 @@ pub fn to_buckets(spec: &RawDocument, series: &TimeSeries) -> Result<RawDocument
         )))
     };
     let mut out = DocumentWriter::new();
-    let mut key = None;
     for element in elements(spec) {
         match (element.name(), element.value()) {
             ("unique", value) if is_true(value) => return unsupported("Unique"),
+            ("sparse", value) if is_true(value) && measures(spec, series) => {
+                return Err(invalid(
+                    "Sparse indexes are not supported on time-series measurements".to_owned(),
+                ));
+            }
             (EXPIRE, _) => return unsupported("TTL"),
             ("partialFilterExpression", _) => {
                 return Err(CommandError::new(
                     ErrorCode::NotImplemented,
                     "partial indexes on time-series collections are not supported",
+                ));
+            }
+            ("key", other) if other.as_document().is_none() => {
+                return Err(CommandError::new(
+                    ErrorCode::Location(10065),
+                    "invalid parameter: expected an object (key)",
                 ));
             }
             ("key", RawBsonRef::Document(given)) => {
@@ -36,16 +45,22 @@ pub fn to_buckets(spec: &RawDocument, series: &TimeSeries) -> Result<RawDocument
                     return unsupported("Text");
                 }
                 out.append_doc("key", &key_of_buckets(given, series)?);
-                key = Some(given);
             }
             _ => out.append_element(&element),
         }
     }
-    // The name is of what the user has asked for.
-    if let Some(key) = key.filter(|_| elements(spec).all(|element| element.name() != "name")) {
-        out.append_str("name", &catalog_ops::index_name(key));
-    }
     Ok(out.finish())
+}
+
+/// The key pattern over buckets of an index that should be there. Where none can be none is.
+pub fn key_of_known(
+    key: &RawDocument,
+    series: &TimeSeries,
+) -> Result<RawDocumentBuf, CommandError> {
+    key_of_buckets(key, series).map_err(|error| CommandError {
+        code: ErrorCode::IndexNotFound,
+        ..error
+    })
 }
 
 /// A key pattern over buckets.
@@ -58,9 +73,10 @@ pub fn key_of_buckets(
             NoIndex::Time(name) => format!(
                 "Indexes on the time field must be ascending or descending (numbers only): {name}"
             ),
-            NoIndex::Field(name) => {
-                format!("Indexes are supported on the time field and the metadata only: {name}")
-            }
+            NoIndex::Field(name) => format!(
+                "Indexes on measurement fields must be ascending or descending (numbers only): \
+                 {name}"
+            ),
         };
         CommandError::new(
             ErrorCode::CannotCreateIndex,
@@ -70,6 +86,13 @@ pub fn key_of_buckets(
             ),
         )
     })
+}
+
+/// Whether an index is over anything but times and metadata.
+fn measures(spec: &RawDocument, series: &TimeSeries) -> bool {
+    let key = spec.get_document("key").into_iter();
+    let mut names = key.flat_map(elements);
+    names.any(|field| field.name() != series.time_field && series.meta_path(field.name()).is_none())
 }
 
 /// The specification of an index over buckets as it is shown to who uses the measurements. `None`: it

@@ -124,6 +124,26 @@ impl Unit {
         })
     }
 
+    /// As many of it as may be added to any date, whether or not one comes of it: what fits into 64
+    /// bits of milliseconds. Of milliseconds that is any number.
+    fn most(self) -> Option<i64> {
+        const DAYS: i64 = (u64::MAX / DAY_MILLIS as u64) as i64 + 1;
+        const WEEKS: i64 = (DAYS - 1) / 7 + 1;
+        const YEARS: i64 = (DAYS - 1) / 365 + 1;
+        let first_too_many = match self {
+            Unit::Year => YEARS,
+            Unit::Quarter => YEARS * 4,
+            Unit::Month => YEARS * 12,
+            Unit::Week => WEEKS,
+            Unit::Day => DAYS,
+            Unit::Hour => DAYS * 24,
+            Unit::Minute => DAYS * 24 * 60,
+            Unit::Second => DAYS * 24 * 60 * 60,
+            Unit::Millisecond => return None,
+        };
+        Some(first_too_many - 1)
+    }
+
     /// That of $dateAdd and $dateSubtract.
     fn of_change(args: &Arguments<'_>, index: usize) -> Result<Unit> {
         let Some(RawBsonRef::String(name)) = args.get(index) else {
@@ -287,9 +307,12 @@ fn add<'a>(args: &Arguments<'a>, env: &Env<'a>, sign: i64) -> Result<Value<'a>> 
             ),
         );
     };
+    if unit.most().is_some_and(|most| amount.abs() > most) {
+        return invalid();
+    }
     if let Some(length) = unit.fixed_millis() {
         let Some(change) = amount.checked_mul(length) else {
-            return invalid();
+            return out_of_range();
         };
         return match start.checked_add(change) {
             Some(result) => date(result),
@@ -300,17 +323,14 @@ fn add<'a>(args: &Arguments<'a>, env: &Env<'a>, sign: i64) -> Result<Value<'a>> 
     let local = zone.local(start);
     let moved = match unit.months() {
         Some(months) => match amount.checked_mul(months) {
-            Some(months) if months.checked_mul(28 * DAY_MILLIS).is_some() => {
-                add_months(&local, months)
-            }
-            _ => return invalid(),
+            Some(months) => add_months(&local, months),
+            None => None,
         },
         None => {
             let days = amount.checked_mul(unit.days());
-            let Some(change) = days.and_then(|days| days.checked_mul(DAY_MILLIS)) else {
-                return invalid();
-            };
-            let millis = local.millis().and_then(|millis| millis.checked_add(change));
+            let change = days.and_then(|days| days.checked_mul(DAY_MILLIS));
+            let millis = local.millis().zip(change);
+            let millis = millis.and_then(|(millis, change)| millis.checked_add(change));
             millis.map(Clock::at)
         }
     };

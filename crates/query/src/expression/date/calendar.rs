@@ -8,6 +8,21 @@ use chrono::{Datelike, NaiveDate, NaiveDateTime, NaiveTime};
 use crate::error::QueryError;
 use crate::expression::value::{Value, error, is_nullish, type_name};
 
+pub(in crate::expression::date) const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+
 pub(in crate::expression) type Result<T> = std::result::Result<T, QueryError>;
 
 pub(super) const NULL: Value<'static> = Some(RawBsonRef::Null);

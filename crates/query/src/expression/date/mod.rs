@@ -2,8 +2,8 @@
 
 pub(super) mod arithmetic;
 mod calendar;
-mod forms;
 pub(super) mod parts;
 mod reader;
 pub(super) mod text;
+mod written;
 mod zone;

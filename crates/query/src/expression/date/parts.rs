@@ -59,11 +59,11 @@ fn year(year: i64) -> RawBsonRef<'static> {
 
 pub(in crate::expression) const OPERATORS: &[Operator] = &[
     Operator::special("$dateFromParts", |value, parser| {
-        let node = FROM_PARTS.parse(value, parser)?;
-        if let ExpressionNode::Call(call) = &node {
-            check_calendar(call.given)?;
+        // Which parts there are is looked at before what they are.
+        if let Some(given) = FROM_PARTS.given(value) {
+            check_calendar(given)?;
         }
-        Ok(node)
+        FROM_PARTS.parse(value, parser)
     }),
     Operator {
         name: "$dateToParts",

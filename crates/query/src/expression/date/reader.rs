@@ -2,38 +2,8 @@
 
 use chrono::{NaiveDate, NaiveDateTime};
 
+use super::written::abbreviated;
 use super::zone::Zone;
-
-pub(super) const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-
-/// Zones by the letters that newspapers print, in hours east of Greenwich.
-const SHORT_ZONES: [(&str, i32); 12] = [
-    ("EST", -5),
-    ("EDT", -4),
-    ("CST", -6),
-    ("CDT", -5),
-    ("MST", -7),
-    ("MDT", -6),
-    ("PST", -8),
-    ("PDT", -7),
-    ("CEST", 2),
-    ("CET", 1),
-    ("EEST", 3),
-    ("EET", 2),
-];
 
 /// What a text says about a time.
 #[derive(Default)]
@@ -53,15 +23,6 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    pub fn on(year: u32, month: u32, day: u32) -> Fields {
-        Fields {
-            year: i32::try_from(year).ok(),
-            month: Some(month),
-            day: Some(day),
-            ..Fields::default()
-        }
-    }
-
     pub fn local(&self) -> Option<NaiveDateTime> {
         let day = match (self.iso_year, self.ordinal) {
             (Some(year), _) => {
@@ -105,17 +66,6 @@ impl Reader<'_> {
         digits.parse().ok()
     }
 
-    /// `.123…`, of which milliseconds are kept.
-    pub fn fraction(&mut self) -> Option<u32> {
-        let digits = self.rest.bytes().take_while(u8::is_ascii_digit).count();
-        if digits == 0 {
-            return None;
-        }
-        let (digits, rest) = self.rest.split_at(digits);
-        self.rest = rest;
-        format!("{digits:0<3}").get(..3)?.parse().ok()
-    }
-
     /// `Z`, `UTC`, `GMT` or an offset.
     pub fn zone(&mut self) -> Option<Zone> {
         for name in ["UTC", "GMT", "Z"] {
@@ -124,11 +74,11 @@ impl Reader<'_> {
                 return Some(Zone::Utc);
             }
         }
-        for (name, hours) in SHORT_ZONES {
-            if let Some(rest) = self.rest.strip_prefix(name) {
-                self.rest = rest;
-                return Some(Zone::Offset(hours * 3600));
-            }
+        let letters = self.rest.bytes().take_while(u8::is_ascii_alphabetic);
+        let (name, rest) = self.rest.split_at(letters.count());
+        if let Some(seconds) = abbreviated(name) {
+            self.rest = rest;
+            return Some(Zone::Offset(seconds));
         }
         let end = self
             .rest
@@ -143,56 +93,4 @@ impl Reader<'_> {
         self.rest = rest;
         Some(zone)
     }
-}
-
-/// What is behind the day: nothing, or a time of day and perhaps a zone.
-pub(super) fn read_time(mut reader: Reader<'_>, mut fields: Fields) -> Option<Fields> {
-    if reader.rest.is_empty() {
-        return Some(fields);
-    }
-    let mut zone = Reader {
-        rest: reader.rest.trim_start(),
-    };
-    if let Some(found) = zone.zone()
-        && zone.rest.is_empty()
-    {
-        fields.zone = Some(found);
-        return Some(fields);
-    }
-    let spaced = reader.eat('T').is_none();
-    if spaced {
-        reader.eat(' ')?;
-    }
-    fields.hour = reader.number(1, 2)?;
-    if reader.eat(':').is_some() || reader.rest.starts_with(|c: char| c.is_ascii_digit()) {
-        fields.minute = reader.number(2, 2)?;
-        if reader.eat(':').is_some() || reader.rest.starts_with(|c: char| c.is_ascii_digit()) {
-            fields.second = reader.number(2, 2)?;
-            if reader.eat('.').is_some() {
-                fields.millisecond = reader.fraction()?;
-            }
-        }
-    }
-    reader.rest = reader.rest.trim_start();
-    if spaced && let Some(afternoon) = meridiem(&mut reader) {
-        let hour = Some(fields.hour).filter(|hour| (1..=12).contains(hour))?;
-        fields.hour = hour % 12 + if afternoon { 12 } else { 0 };
-    }
-    if !reader.rest.is_empty() {
-        fields.zone = Some(reader.zone()?);
-    }
-    reader.rest.is_empty().then_some(fields)
-}
-
-/// Whether it is written to be afternoon or morning, if it is.
-fn meridiem(reader: &mut Reader<'_>) -> Option<bool> {
-    for (name, afternoon) in [("a.m.", false), ("am", false), ("p.m.", true), ("pm", true)] {
-        if let Some(start) = reader.rest.get(..name.len())
-            && start.eq_ignore_ascii_case(name)
-        {
-            reader.rest = reader.rest[name.len()..].trim_start();
-            return Some(afternoon);
-        }
-    }
-    None
 }

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use bson::RawBsonRef;
-use chrono::{Datelike, Timelike};
+use chrono::{Datelike, NaiveDateTime, Timelike};
 
-use super::calendar::{NULL, Result, date, millis, week};
-use super::forms;
-use super::reader::{Fields, MONTHS, Reader, read_time};
+use super::calendar::{MONTHS, NULL, Result, date, millis, week};
+use super::reader::{Fields, Reader};
+use super::written;
 use super::zone::{Zone, zone};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::env::Env;
@@ -222,70 +222,33 @@ fn from_string<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     }
 }
 
-/// A date in the usual forms of ISO 8601, as milliseconds since 1970.
+/// A date as people write it, as milliseconds since 1970.
 pub(in crate::expression) fn parse(text: &str, zone: Option<Zone>) -> Result<i64> {
-    if let Some(seconds) = text
-        .strip_prefix('@')
-        .and_then(|text| text.parse::<i64>().ok())
-        && let Some(millis) = seconds.checked_mul(1000)
-    {
-        return Ok(millis);
-    }
-    match parse_iso(text).or_else(|| forms::parse(text.trim())) {
-        Some(fields) => finish(text, &fields, zone),
-        None if text.len() < 8 => failed(format!(
-            "an incomplete date/time string has been found, with elements missing: \"{text}\""
-        )),
+    match written::read(text) {
+        Some(read) => finish(text, Some(read.local), read.zone, zone),
         None => failed(format!("Error parsing date string '{text}'")),
     }
 }
 
-fn parse_iso(text: &str) -> Option<Fields> {
-    let mut reader = Reader { rest: text.trim() };
-    let mut fields = Fields {
-        year: Some(reader.number(4, 4)? as i32),
-        ..Fields::default()
-    };
-    let dashed = reader.eat('-').is_some();
-    if reader.eat('W').is_some() {
-        read_week(&mut reader, &mut fields)?;
-        return read_time(reader, fields);
-    }
-    fields.month = Some(reader.number(if dashed { 1 } else { 2 }, 2)?);
-    if dashed {
-        reader.eat('-')?;
-    }
-    fields.day = Some(reader.number(if dashed { 1 } else { 2 }, 2)?);
-    read_time(reader, fields)
-}
-
-/// `10-3` and `103`, behind `2020-W` and `2020W`; without a day the week's Monday is meant.
-fn read_week(reader: &mut Reader<'_>, fields: &mut Fields) -> Option<()> {
-    fields.iso_year = fields.year.take();
-    let week = reader.number(2, 2).filter(|week| (1..=53).contains(week));
-    fields.iso_week = Some(week?);
-    let _ = reader.eat('-');
-    if reader.rest.starts_with(|c: char| c.is_ascii_digit()) {
-        // 0 is the Sunday before.
-        let day = reader.number(1, 1).filter(|day| *day <= 7);
-        fields.iso_day = Some(day?);
-    }
-    Some(())
-}
-
-fn finish(text: &str, fields: &Fields, zone: Option<Zone>) -> Result<i64> {
-    if fields.zone.is_some() && zone.is_some_and(|zone| !matches!(zone, Zone::Offset(0))) {
+/// `own` is the zone that the text itself names.
+fn finish(
+    text: &str,
+    local: Option<NaiveDateTime>,
+    own: Option<Zone>,
+    zone: Option<Zone>,
+) -> Result<i64> {
+    if own.is_some() && zone.is_some_and(|zone| !matches!(zone, Zone::Offset(0))) {
         return failed(format!(
             "you cannot pass in a date/time string with GMT offset together with a timezone \
              argument: '{text}'"
         ));
     }
-    let Some(local) = fields.local() else {
+    let Some(local) = local else {
         return failed(format!(
             "Error parsing date string '{text}'; The parsed date was invalid"
         ));
     };
-    let zone = fields.zone.or(zone).unwrap_or(Zone::Utc);
+    let zone = own.or(zone).unwrap_or(Zone::Utc);
     zone.millis(&local.into())
 }
 
@@ -307,7 +270,7 @@ fn parse_with(text: &str, format: &str, zone: Option<Zone>) -> Result<i64> {
     if !reader.rest.is_empty() {
         return failed(format!("Error parsing date string '{text}'; Trailing data"));
     }
-    finish(text, &fields, zone)
+    finish(text, fields.local(), fields.zone, zone)
 }
 
 fn read_field(specifier: char, reader: &mut Reader<'_>, fields: &mut Fields) -> Option<()> {

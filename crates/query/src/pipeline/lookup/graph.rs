@@ -128,7 +128,10 @@ impl<'a> Arguments<'a> {
         };
         match name {
             "from" => {}
-            "startWith" => self.start_with = Some(Expression::parse(value, context)?),
+            "startWith" => {
+                let parse = || Expression::parse(value, context);
+                self.start_with = Some(context.folding.ignoring_failures(parse)?);
+            }
             "connectFromField" => self.connect_from = path()?,
             "connectToField" => {
                 path()?;
@@ -150,7 +153,8 @@ impl<'a> Arguments<'a> {
                     text: None,
                     ..context.clone()
                 };
-                let parsed = Filter::parse(restriction, &context);
+                let parse = || Filter::parse(restriction, &context);
+                let parsed = context.folding.ignoring_failures(parse);
                 parsed.map_err(|error| {
                     let message = format!(
                         "Failed to parse 'restrictSearchWithMatch' option to $graphLookup :: \

@@ -105,6 +105,9 @@ impl Join {
         variables: &Variables,
         take: &mut Take<'_>,
     ) -> Result<(), QueryError> {
+        if let Some(error) = &self.lookup.broken {
+            return Err(error.clone());
+        }
         match self.state {
             State::New if self.by.is_some() => self.state = State::KeptFromNow,
             State::New | State::KeptFromNow => {

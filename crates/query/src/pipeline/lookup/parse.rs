@@ -22,7 +22,7 @@ use crate::pipeline::unwind::Unwind;
 #[derive(Default)]
 struct Arguments<'a> {
     from: Option<From>,
-    output: Option<FieldPath>,
+    output: Option<&'a str>,
     local: Option<&'a str>,
     foreign: Option<&'a str>,
     variables: Option<&'a RawDocument>,
@@ -46,7 +46,7 @@ impl<'a> Arguments<'a> {
     fn argument(&mut self, name: &str, value: RawBsonRef<'a>) -> Result<(), QueryError> {
         match (name, value) {
             ("from", value) => self.from = Some(From::parse(value, "$lookup")?),
-            ("as", RawBsonRef::String(path)) => self.output = Some(FieldPath::parse(path)?),
+            ("as", RawBsonRef::String(path)) => self.output = not_empty(path),
             ("localField", RawBsonRef::String(path)) => self.local = not_empty(path),
             ("foreignField", RawBsonRef::String(path)) => self.foreign = not_empty(path),
             ("let", RawBsonRef::Document(document)) => self.variables = Some(document),
@@ -100,11 +100,12 @@ pub(in crate::pipeline) fn parse(
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let document = specification::document("$lookup", value)?;
-    let mut arguments = Arguments::parse(document)?;
-    let Some(output) = arguments.output.take() else {
+    let arguments = Arguments::parse(document)?;
+    let Some(output) = arguments.output else {
         return failed("must specify 'as' field for a $lookup");
     };
     let equality = arguments.equality()?;
+    let output = FieldPath::parse(output)?;
     if arguments.from.is_none() && arguments.pipeline.is_none() {
         return failed("must specify 'from' field for a $lookup");
     }
@@ -112,7 +113,9 @@ pub(in crate::pipeline) fn parse(
     for (name, value) in arguments.variables.into_iter().flatten().flatten() {
         check_variable_name(name.as_str(), true)?;
         names.push(name.as_str());
-        variables.push((name.as_str().into(), Expression::parse(value, context)?));
+        let parse = || Expression::parse(value, context);
+        let variable = context.folding.ignoring_failures(parse)?;
+        variables.push((name.as_str().into(), variable));
     }
     let (first, end) = (
         context.scope.next_slot(),
@@ -126,17 +129,21 @@ pub(in crate::pipeline) fn parse(
             .and_then(|from| from.inner_text(context)),
         ..context.clone()
     };
-    let mut pipeline = match arguments.pipeline {
-        Some(array) => parse_inner("$lookup", array, &inner)?,
+    let (mut pipeline, broken) = match arguments.pipeline {
+        // It may never run.
+        Some(array) => context
+            .folding
+            .keeping_failure(|| parse_inner("$lookup", array, &inner))?,
         None if arguments.variables.is_some() => {
             return failed("$lookup with a 'let' argument must also specify 'pipeline'");
         }
-        None => Pipeline::empty(context),
+        None => (Pipeline::empty(context), None),
     };
     if arguments.from.is_none() && pipeline.source().is_none() {
         return failed("must specify 'from' field for a $lookup");
     }
-    let leading = pushdown::take_leading(&mut pipeline, &inner)?;
+    let take = || pushdown::take_leading(&mut pipeline, &inner);
+    let leading = context.folding.ignoring_failures(take)?;
     if equality.is_some() && leading.is_near() {
         // The equality comes first.
         return error(
@@ -171,6 +178,7 @@ pub(in crate::pipeline) fn parse(
         within,
         has_pipeline: arguments.pipeline.is_some(),
         unwind,
+        broken,
         collator: context.collator.clone(),
     }));
     Ok(())

@@ -32,6 +32,8 @@ pub struct Lookup {
     pub(super) has_pipeline: bool,
     /// The `$unwind` of the field with the results, which then need not be put into one array.
     pub(super) unwind: Option<Arc<Unwind>>,
+    /// What a constant of its pipeline fails with, once a document gets here.
+    pub(super) broken: Option<QueryError>,
     /// How the values that join are compared as strings.
     pub(super) collator: Option<Collator>,
 }
