@@ -226,7 +226,10 @@ pub async fn merge(
         if merge.when_not_matched == WhenNotMatched::Fail && found < batch.len() as i64 {
             let text = "$merge could not find a matching document in the target collection for at \
                         least one document in the source collection";
-            return Err(CommandError::new(ErrorCode::MergeStageNoMatchingDocument, text));
+            return Err(CommandError::new(
+                ErrorCode::MergeStageNoMatchingDocument,
+                text,
+            ));
         }
     }
 }

@@ -164,7 +164,7 @@ impl Hunt {
         // An error code says what it is; of a value only a small case does.
         let says_itself =
             first.class.contains("code ") || first.class == "order of fields" || is_gone(&first);
-        if says_itself && self.known.absorb(&case.command, &difference).is_some() {
+        if says_itself && self.known.absorb(&case, &difference).is_some() {
             return;
         }
         let lock = || self.found.lock().expect("no worker panics with it");
@@ -190,7 +190,7 @@ impl Hunt {
             true => difference,
             false => bench.check(check, &small).map_or(difference, named),
         };
-        if self.known.absorb(&small.command, &difference).is_some() {
+        if self.known.absorb(&small, &difference).is_some() {
             return;
         }
         let key = (difference.class.clone(), operators(&small.command));

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result, bail};
 use bson::Document;
 
+use crate::case::Case;
 use crate::compare::Difference;
 use crate::notation;
 
@@ -34,6 +35,8 @@ struct Entry {
     path: Vec<String>,
     /// Against the text of the command.
     text: Vec<String>,
+    /// Against the text of one of the commands of a story that came before.
+    before: Vec<String>,
     absorbed: AtomicUsize,
 }
 
@@ -76,12 +79,13 @@ impl Known {
     }
 
     /// The name of the first entry that takes this difference in, which counts it.
-    pub fn absorb(&self, command: &Document, difference: &Difference) -> Option<&str> {
-        let text = notation::print_document(command);
-        let entry = self
-            .entries
-            .iter()
-            .find(|entry| entry.takes(command, &text, difference))?;
+    pub fn absorb(&self, case: &Case, difference: &Difference) -> Option<&str> {
+        let text = notation::print_document(&case.command);
+        let before = case.before.iter().flatten().map(notation::print_document);
+        let before: Vec<String> = before.collect();
+        let entry = self.entries.iter().find(|entry| {
+            entry.takes(&case.command, &text, difference) && entry.follows(&before)
+        })?;
         entry.absorbed.fetch_add(1, Ordering::Relaxed);
         Some(&entry.name)
     }
@@ -112,9 +116,16 @@ impl Entry {
             "found" => self.found = list(),
             "path" => self.path = list(),
             "text" => self.text = list(),
+            "before" => self.before = list(),
             _ => bail!("{field} is no field of an entry"),
         }
         Ok(())
+    }
+
+    fn follows(&self, before: &[String]) -> bool {
+        let mut named = self.before.iter();
+        self.before.is_empty()
+            || named.any(|pattern| before.iter().any(|text| matches(pattern, text)))
     }
 
     fn takes(&self, command: &Document, text: &str, difference: &Difference) -> bool {
@@ -165,6 +176,29 @@ mod tests {
         }
     }
 
+    fn case(command: &str, before: Option<&str>) -> Case {
+        Case {
+            documents: Vec::new(),
+            before: before.map(|text| vec![notation::parse_document(text).unwrap()]),
+            command: notation::parse_document(command).unwrap(),
+        }
+    }
+
+    #[test]
+    fn an_entry_may_ask_for_what_came_before() {
+        let known = Known::parse("[a]\nreason: x\nclass: y\nbefore: *timeseries: *").unwrap();
+        let insert = "{insert: \"s\"}";
+        let series = "{create: \"s\", timeseries: {timeField: \"d\"}}";
+        let taken = |before| {
+            known
+                .absorb(&case(insert, before), &difference("y"))
+                .is_some()
+        };
+        assert!(taken(Some(series)));
+        assert!(!taken(Some("{create: \"s\"}")));
+        assert!(!taken(None));
+    }
+
     #[test]
     fn stars_stand_for_anything() {
         assert!(matches("code * -> 238", "code 2 -> 238"));
@@ -177,17 +211,14 @@ mod tests {
     fn an_entry_takes_in_what_it_says_and_counts_it() {
         let text = "[fill]\nreason: not there\nclass: ok -> 238 | code * -> 238\nmentions: $fill";
         let known = Known::parse(text).unwrap();
-        let fill = notation::parse_document("{aggregate: \"c\", pipeline: [{$fill: {}}]}").unwrap();
-        let other = notation::parse_document("{aggregate: \"c\", pipeline: [{$a: \"$fill\"}]}");
+        let fill = case("{aggregate: \"c\", pipeline: [{$fill: {}}]}", None);
+        let other = case("{aggregate: \"c\", pipeline: [{$a: \"$fill\"}]}", None);
         assert_eq!(
             known.absorb(&fill, &difference("code 9 -> 238")),
             Some("fill")
         );
         assert_eq!(known.absorb(&fill, &difference("code 9 -> 2")), None);
-        assert_eq!(
-            known.absorb(&other.unwrap(), &difference("code 9 -> 238")),
-            None
-        );
+        assert_eq!(known.absorb(&other, &difference("code 9 -> 238")), None);
         assert_eq!(known.counts().collect::<Vec<_>>(), [("fill", 1)]);
     }
 

@@ -160,7 +160,7 @@ pub fn replay(lines: &[Line], banyan: &mut Side, known: &Known) -> (usize, Vec<F
         let Some(difference) = compare(expected, &found, order) else {
             continue;
         };
-        if known.absorb(&golden.case.command, &difference).is_none() {
+        if known.absorb(&golden.case, &difference).is_none() {
             let case = golden.case.clone();
             failures.push(Failure {
                 line: golden.line,

@@ -27,8 +27,8 @@ use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr,
 
 use super::explanation::{Around, Verbosity, explain_run, finish};
 use super::table::{self, BoxFuture, CommandResult, CommandSpec};
-use super::write_report;
 use super::validation::BYPASS;
+use super::write_report;
 use super::{change_stream, out, pipeline_sources};
 use crate::collation::Asked;
 use crate::context::{CommandContext, check_collection_name};

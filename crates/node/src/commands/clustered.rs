@@ -56,7 +56,8 @@ pub fn parse(field: Field<'_>) -> Result<Option<RawDocumentBuf>, CommandError> {
             "The clusteredIndex option is only supported for key: {_id: 1}",
         ));
     }
-    let kept = rawdoc! { "v": version, "key": key.to_owned(), "name": name, "unique": true };
+    let shown = i32::try_from(version).unwrap_or(i32::MAX);
+    let kept = rawdoc! { "v": shown, "key": key.to_owned(), "name": name, "unique": true };
     if version != 2 {
         return Err(location(
             5979704,
@@ -80,7 +81,7 @@ pub fn check_form(field: Field<'_>) -> Result<(), CommandError> {
 
 /// A specification as it is written.
 struct Written<'a> {
-    version: i32,
+    version: i64,
     key: &'a RawDocument,
     name: &'a str,
     unique: bool,
@@ -92,7 +93,7 @@ impl<'a> Written<'a> {
         let mut name = catalog_ops::ID_INDEX;
         for field in params::fields(PARSER, spec).filter(|field| !field.is_null()) {
             match field.name {
-                "v" => version = field.i32()?,
+                "v" => version = field.i64()?,
                 "key" => key = Some(field.document()?),
                 "name" => name = field.str()?,
                 "unique" => unique = Some(field.bool()?),

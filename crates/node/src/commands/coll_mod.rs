@@ -100,7 +100,10 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     if let Some((_, series)) = &measured {
         time_series::options::refuse_others(ctx)?;
         refuse_for_views(ctx)?;
-        if asked.as_ref().is_some_and(|option| option.expires.is_some()) {
+        if asked
+            .as_ref()
+            .is_some_and(|option| option.expires.is_some())
+        {
             return Err(CommandError::new(
                 ErrorCode::InvalidOptions,
                 "TTL indexes are not supported for time-series collections. Please refer to the \

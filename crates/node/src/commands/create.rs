@@ -65,8 +65,9 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     if is_clustered {
         refuse_beside_clustered(ctx)?;
     }
-    let namespace = Namespace::new(ctx.database(), ctx.collection()?);
+    ctx.existing_collection()?;
     let capped = capped::of_create(ctx)?;
+    let namespace = Namespace::new(ctx.database(), ctx.collection()?);
     refuse_reserved(&namespace)?;
     ctx.field("viewOn")
         .filter(|field| !field.is_null())

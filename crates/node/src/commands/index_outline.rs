@@ -2,6 +2,7 @@
 //! its options say: that they are known, go together and are of their types, the first of which that
 //! is not being told.
 
+use banyan_document::is_true;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -126,8 +127,8 @@ pub fn check(spec: &RawDocument, ignores_unknown: bool) -> Result<(), CommandErr
     let key = key.ok_or_else(|| required("key"))?;
     let is_id = specification::is_id_key(key);
     let name = name.ok_or_else(|| required("name"))?;
-    let is_set = |option| spec.get_bool(option).unwrap_or(false);
-    if is_set(CLUSTERED_OPTION) && !is_set("unique") {
+    let clusters = spec.get(CLUSTERED_OPTION).ok().flatten();
+    if clusters.is_some_and(is_true) && !spec.get_bool("unique").unwrap_or(false) {
         return Err(CommandError::new(
             ErrorCode::CannotCreateIndex,
             "The 'unique' field is required when 'clustered' is specified",

@@ -118,7 +118,9 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
     if expires.is_some() {
         index_expiry::check_fields(spec, key)?;
     }
-    if options.get("partialFilterExpression").is_ok_and(|found| found.is_some())
+    if options
+        .get("partialFilterExpression")
+        .is_ok_and(|found| found.is_some())
         && options.get_bool("sparse").unwrap_or(false)
     {
         return Err(CommandError::new(

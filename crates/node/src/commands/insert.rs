@@ -97,7 +97,11 @@ fn creates_nothing(
     is_ordered: bool,
 ) -> Result<bool, CommandError> {
     let tried = if is_ordered { 1 } else { documents.len() };
-    if documents.iter().take(tried).any(|document| fault_of(document).is_none()) {
+    if documents
+        .iter()
+        .take(tried)
+        .any(|document| fault_of(document).is_none())
+    {
         return Ok(false);
     }
     let replica = &ctx.node.replica;

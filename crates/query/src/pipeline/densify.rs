@@ -139,15 +139,6 @@ impl Densify {
     }
 }
 
-impl Densify {
-    /// Whether the documents of a partition have the field in common, or what it is in.
-    fn partition_has_field(&self) -> bool {
-        let field = self.field.parts();
-        let mut paths = self.partition.iter().map(|by| by.path.parts());
-        paths.any(|parts| field.starts_with(parts))
-    }
-}
-
 fn append_once(order: &mut DocumentWriter, path: &FieldPath, field: &FieldPath) {
     if path != field {
         order.append_i32(&path.to_string(), 1);
@@ -586,7 +577,8 @@ impl DensifyRun {
         if !is_within {
             return Ok(None);
         }
-        if self.densify.partition_has_field() {
+        let field = &self.densify.field;
+        if let Ok(Some(_)) = field.read_plain(&partition.values) {
             return error(
                 5733306,
                 "DocGenerator cannot include field that is being densified",

@@ -84,6 +84,8 @@ pub(super) fn parse(
     // What it comes to is told once the functions are known to be well formed.
     let form = || by.map(|by| Expression::parse(by, context)).transpose();
     let (_, failure) = context.folding.keeping_failure(form)?;
+    let sorted = order.map(|order| SortKey::parse(order, context));
+    let sorted = sorted.transpose()?;
     let outputs = parse_outputs(output, order, context);
     // What needs an order is told after that, if one is given that has no fields.
     let lacks_order = order.is_none() && fields.document("sortBy").is_some();
@@ -94,9 +96,7 @@ pub(super) fn parse(
         (Ok(outputs), None) => outputs,
     };
     let stage = SetWindowFields {
-        order: order
-            .map(|order| SortKey::parse(order, context))
-            .transpose()?,
+        order: sorted,
         outputs,
         setter: setter(output, context)?,
         partition: context.folding.at_once(|| parse_partition(by, context))?,

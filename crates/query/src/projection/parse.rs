@@ -162,9 +162,7 @@ impl Parser<'_> {
             let message = "Cannot use expression other than $meta in exclusion projection";
             return error(31252, message);
         }
-        let level = path.split('.').count();
-        let parse = || Expression::parse(value, self.context);
-        let expression = self.context.folding.at_place(level, parse)?;
+        let expression = Expression::parse(value, self.context)?;
         self.fields
             .insert(path, Rule::Expression(Box::new(expression)))?;
         self.decide(Mode::Inclusion, || {

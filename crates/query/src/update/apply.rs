@@ -71,10 +71,12 @@ fn meets_position(all: &Fields, path: &Fields) -> bool {
     if all.get("$").is_some() {
         return true;
     }
-    path.children.iter().any(|(name, below)| match (all.get(name), below) {
-        (Some(Tree::Fields(all)), Tree::Fields(path)) => meets_position(all, path),
-        _ => false,
-    })
+    path.children
+        .iter()
+        .any(|(name, below)| match (all.get(name), below) {
+            (Some(Tree::Fields(all)), Tree::Fields(path)) => meets_position(all, path),
+            _ => false,
+        })
 }
 
 fn no_position() -> QueryError {

@@ -165,12 +165,7 @@ struct Builder {
 }
 
 impl Builder {
-    fn insert(
-        &mut self,
-        parts: &[&str],
-        path: &str,
-        modifier: Modifier,
-    ) -> Result<(), QueryError> {
+    fn insert(&mut self, parts: &[&str], path: &str, modifier: Modifier) -> Result<(), QueryError> {
         self.modifiers.positional |= parts.contains(&"$");
         if parts.len() + modifier.operand_depth() >= MAX_DEPTH {
             self.modifiers.may_deepen = true;

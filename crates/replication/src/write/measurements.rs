@@ -62,7 +62,10 @@ pub enum Added {
 }
 
 fn indexed(collection: &Collection) -> Vec<Path> {
-    let keys = collection.indexes.iter().chain(collection.building_indexes());
+    let keys = collection
+        .indexes
+        .iter()
+        .chain(collection.building_indexes());
     let keys = keys.filter_map(|index| index.spec.get_document("key").ok());
     let names = keys.flat_map(elements);
     names
@@ -113,7 +116,11 @@ impl Measurements {
     ) -> Result<Added, CommandError> {
         // An array has no place between the least value and the greatest.
         let document = measurement.document;
-        if self.indexed.iter().any(|path| meets_array(document, path.parts())) {
+        if self
+            .indexed
+            .iter()
+            .any(|path| meets_array(document, path.parts()))
+        {
             return Err(CommandError::new(
                 ErrorCode::Location(5930501),
                 "Indexed measurement field contains an array value",

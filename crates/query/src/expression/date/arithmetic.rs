@@ -126,10 +126,10 @@ impl Unit {
 
     /// As many of it as may be added to any date, whether or not one comes of it: what fits into 64
     /// bits of milliseconds. Of milliseconds that is any number.
-    fn most(self) -> Option<i64> {
-        const DAYS: i64 = (u64::MAX / DAY_MILLIS as u64) as i64 + 1;
-        const WEEKS: i64 = (DAYS - 1) / 7 + 1;
-        const YEARS: i64 = (DAYS - 1) / 365 + 1;
+    fn most(self) -> Option<u64> {
+        const DAYS: u64 = u64::MAX / DAY_MILLIS.unsigned_abs() + 1;
+        const WEEKS: u64 = (DAYS - 1) / 7 + 1;
+        const YEARS: u64 = (DAYS - 1) / 365 + 1;
         let first_too_many = match self {
             Unit::Year => YEARS,
             Unit::Quarter => YEARS * 4,
@@ -307,7 +307,7 @@ fn add<'a>(args: &Arguments<'a>, env: &Env<'a>, sign: i64) -> Result<Value<'a>> 
             ),
         );
     };
-    if unit.most().is_some_and(|most| amount.abs() > most) {
+    if unit.most().is_some_and(|most| amount.unsigned_abs() > most) {
         return invalid();
     }
     if let Some(length) = unit.fixed_millis() {

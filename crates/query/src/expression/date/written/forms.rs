@@ -81,7 +81,7 @@ const NAMES: &[(&str, &str)] = &[
     ),
     (
         "{unit}",
-        "(?<unit>msec|millisecond|ms|sec|second|min|minute|hour|day|fortnight|forthnight|month|\
+        "(?<unit>millisecond|msec|ms|second|sec|minute|min|hour|day|fortnight|forthnight|month|\
          year|week)s?",
     ),
 ];
@@ -92,11 +92,20 @@ const FORMS: &[(Form, &str)] = &[
         Form::Word,
         "(?<word>yesterday|now|noon|midnight|today|tomorrow)",
     ),
-    (Form::Timestamp, r"@(?<seconds>-?[0-9]+)(?:\.(?<fraction>[0-9]{0,6}))?"),
+    (
+        Form::Timestamp,
+        r"@(?<seconds>-?[0-9]+)(?:\.(?<fraction>[0-9]{0,6}))?",
+    ),
     (Form::HalfDayTime, r"{hour12}[ \t]*{half}"),
     (Form::HalfDayTime, r"{hour12}[:.]{mm}[ \t]*{half}"),
-    (Form::HalfDayTime, r"{hour12}[:.]{minute}[:.]{ss}[ \t]*{half}"),
-    (Form::HalfDayTime, r"{hour12}:{mm}:{ss}[:.](?<fraction>[0-9]+){half}"),
+    (
+        Form::HalfDayTime,
+        r"{hour12}[:.]{minute}[:.]{ss}[ \t]*{half}",
+    ),
+    (
+        Form::HalfDayTime,
+        r"{hour12}:{mm}:{ss}[:.](?<fraction>[0-9]+){half}",
+    ),
     (Form::Time, "t{hour}"),
     (Form::Time, "t?{hour}[:.]{minute}"),
     (Form::Time, "t?{hour}[:.]{minute}[:.]{second}"),
@@ -109,10 +118,16 @@ const FORMS: &[(Form, &str)] = &[
     (Form::PlainDate, "{yyyy}/{mo}/{dd}/?"),
     (Form::PlainDate, "{yyyy}/{month}/{day}"),
     (Form::Date, "{yy}-{mo}-{dd}"),
-    (Form::PlainDate, "(?<sign>[+-])(?<year>[0-9]{5,19})-{mo}-{dd}"),
+    (
+        Form::PlainDate,
+        "(?<sign>[+-])(?<year>[0-9]{5,19})-{mo}-{dd}",
+    ),
     (Form::Date, "{yyyy}-{month}"),
     (Form::Date, "{year}-{month}-{day}"),
-    (Form::Date, r"{day}(?:st|nd|rd|th)?[ \t.-]*{name}[ \t.-]*{year}"),
+    (
+        Form::Date,
+        r"{day}(?:st|nd|rd|th)?[ \t.-]*{name}[ \t.-]*{year}",
+    ),
     (Form::Date, r"{day}[.\t-]{month}[.-]{yyyy}"),
     (Form::Date, r"{day}[.\t]{month}\.{yy}"),
     (Form::Date, r"{name}[ .\t-]*{yyyy}"),
@@ -130,14 +145,20 @@ const FORMS: &[(Form, &str)] = &[
         Form::Week,
         "{yyyy}-?(?-i:W)(?<week>0[1-9]|[1-4][0-9]|5[0-3])-?(?<weekday>[0-7])",
     ),
-    (Form::Week, "{yyyy}-?(?-i:W)(?<week>0[1-9]|[1-4][0-9]|5[0-3])"),
+    (
+        Form::Week,
+        "{yyyy}-?(?-i:W)(?<week>0[1-9]|[1-4][0-9]|5[0-3])",
+    ),
     (Form::Date, "{abbr}-{dd}-{year}"),
     (Form::Date, "{year}-{abbr}-{dd}"),
     (Form::DateAndTime, "{day}/{abbr}/{yyyy}:{hh}:{mm}:{ss}"),
     (Form::Year, "{yyyy}"),
     (Form::Ago, "ago"),
     (Form::Weekday, "{weekday}"),
-    (Form::WordStep, r"(?<word>next|last|previous|this)[ \t]+{unit}"),
+    (
+        Form::WordStep,
+        r"(?<word>next|last|previous|this)[ \t]+{unit}",
+    ),
     (Form::Date, "{name}"),
     (
         Form::Offset,
@@ -145,23 +166,30 @@ const FORMS: &[(Form, &str)] = &[
          (?:2[0-4]|[01]?[0-9]):?(?:[0-5]?[0-9])?)",
     ),
     (Form::Zone, r"\(?(?<zone>[a-z]{1,6})\)?"),
-    (Form::DateAndTime, r"{name}[ .\t-]*{day}{behind}t?{hour}[:.]{minute}"),
+    (
+        Form::DateAndTime,
+        r"{name}[ .\t-]*{day}{behind}t?{hour}[:.]{minute}",
+    ),
     (
         Form::DateAndTime,
         r"{name}[ .\t-]*{day}{behind}t?{hour}[:.]{minute}[:.]{second}",
     ),
-    (Form::Step, r"(?<signs>[+-]*)[ \t]*(?<count>[0-9]{1,13})[ \t]*{unit}"),
+    (
+        Form::Step,
+        r"(?<signs>[+-]*)[ \t]*(?<count>[0-9]{1,13})[ \t]*{unit}",
+    ),
     (Form::Gap, r"[ .,\t\n]"),
 ];
 
 static PATTERNS: LazyLock<Vec<(Form, Regex)>> = LazyLock::new(|| {
     let pattern = |(form, text): &(Form, &str)| {
-        let written = |text: String, (name, stands_for): &(&str, &str)| {
-            text.replace(name, stands_for)
-        };
+        let written =
+            |text: String, (name, stands_for): &(&str, &str)| text.replace(name, stands_for);
         let text = NAMES.iter().fold((*text).to_owned(), written);
         // One that is no pattern is caught by the test below.
-        Regex::new(&format!(r"\A(?i:{text})")).ok().map(|regex| (*form, regex))
+        Regex::new(&format!(r"\A(?i:{text})"))
+            .ok()
+            .map(|regex| (*form, regex))
     };
     FORMS.iter().filter_map(pattern).collect()
 });

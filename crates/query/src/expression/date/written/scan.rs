@@ -285,7 +285,14 @@ fn time(parts: &Captures<'_>) -> Option<Time> {
     let part = |name| text(parts, name).map_or(Some(0), number);
     let hour = match text(parts, "half") {
         None => part("hour")?,
-        Some(half) => part("hour")? % 12 + if half.eq_ignore_ascii_case("p") { 12 } else { 0 },
+        Some(half) => {
+            part("hour")? % 12
+                + if half.eq_ignore_ascii_case("p") {
+                    12
+                } else {
+                    0
+                }
+        }
     };
     Some(Time {
         hour,
@@ -300,9 +307,9 @@ fn month(name: &str) -> Option<u32> {
         "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII",
     ];
     let is_named = |month: &&str| {
-        let short = name.get(..3).is_some_and(|short| {
-            short.eq_ignore_ascii_case(month.get(..3).unwrap_or_default())
-        });
+        let short = name
+            .get(..3)
+            .is_some_and(|short| short.eq_ignore_ascii_case(month.get(..3).unwrap_or_default()));
         short && matches!(name.len(), 3 | 4) || name.eq_ignore_ascii_case(month)
     };
     let roman = ROMAN.iter().position(|roman| *roman == name);
