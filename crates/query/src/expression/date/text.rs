@@ -7,7 +7,7 @@ use chrono::{Datelike, NaiveDateTime, Timelike};
 
 use super::calendar::{MONTHS, NULL, Result, date, millis, week};
 use super::reader::{Fields, Reader};
-use super::written;
+use super::written::{self, Unread};
 use super::zone::{Zone, zone};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::env::Env;
@@ -225,8 +225,11 @@ fn from_string<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
 /// A date as people write it, as milliseconds since 1970.
 pub(in crate::expression) fn parse(text: &str, zone: Option<Zone>) -> Result<i64> {
     match written::read(text) {
-        Some(read) => finish(text, Some(read.local), read.zone, zone),
-        None => failed(format!("Error parsing date string '{text}'")),
+        Ok(read) => finish(text, Some(read.local), read.zone, zone),
+        Err(Unread::Incomplete) => failed(format!(
+            "an incomplete date/time string has been found, with elements missing: \"{text}\""
+        )),
+        Err(Unread::Form) => failed(format!("Error parsing date string '{text}'")),
     }
 }
 

@@ -9,5 +9,5 @@ mod forms;
 mod scan;
 mod zones;
 
-pub(super) use scan::read;
+pub(super) use scan::{Unread, read};
 pub(super) use zones::abbreviated;

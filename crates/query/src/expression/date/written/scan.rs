@@ -43,15 +43,31 @@ struct Steps {
     milliseconds: i64,
 }
 
-/// `None` where no time is written: a part has no form, is there twice, or is missing.
-pub(in crate::expression::date) fn read(text: &str) -> Option<Written> {
+/// Why no time can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::expression::date) enum Unread {
+    /// A part has no form, is there twice, or says what there is not.
+    Form,
+    /// No day is named.
+    Incomplete,
+}
+
+pub(in crate::expression::date) fn read(text: &str) -> Result<Written, Unread> {
+    let said = parts_of(text).ok_or(Unread::Form)?;
+    if said.year.is_none() || said.month.is_none() || said.day.is_none() {
+        return Err(Unread::Incomplete);
+    }
+    said.finish().ok_or(Unread::Form)
+}
+
+fn parts_of(text: &str) -> Option<Said> {
     let mut said = Said::default();
     let mut rest = text;
     while let Some(found) = first(rest) {
         rest = rest.get(found.length..)?;
         said.take(&found)?;
     }
-    rest.is_empty().then(|| said.finish())?
+    rest.is_empty().then_some(said)
 }
 
 impl Said {
