@@ -175,12 +175,22 @@ fn is_for_first_user(action: Action, resource: Resource<'_>) -> bool {
     }
 }
 
-/// Lets a request pass, or says why not.
-pub fn admit(check: &Check<'_>, access: Access, request: &Request) -> Result<(), CommandError> {
+/// Whether who has not logged in may run such a command at all.
+pub fn admit_stranger(
+    check: &Check<'_>,
+    access: Access,
+    request: &Request,
+) -> Result<(), CommandError> {
     if !check.localhost && !matches!(access, Access::Anyone) && !check.identity.is_authenticated() {
         let message = format!("command {} requires authentication", request.name);
         return Err(CommandError::new(ErrorCode::Unauthorized, message));
     }
+    Ok(())
+}
+
+/// Lets a request pass, or says why not.
+pub fn admit(check: &Check<'_>, access: Access, request: &Request) -> Result<(), CommandError> {
+    admit_stranger(check, access, request)?;
     match check.meets(access) {
         true => Ok(()),
         false => Err(denied(request)),

@@ -44,7 +44,7 @@ use crate::stored_defaults;
 use banyan_access::api_version::{ApiParameters, REQUIRE_PARAMETER};
 use banyan_access::audit::{self, Actor};
 use banyan_access::check::{self, Check};
-use banyan_access::identity::{self, Owner};
+use banyan_access::identity::{self, Identity, Owner};
 use banyan_access::impersonation;
 use banyan_access::reads_and_writes;
 use banyan_access::sessions::Naming;
@@ -86,7 +86,14 @@ impl NodeService {
             true => ApiParameters::default(),
             false => ApiParameters::check(request, spec.name, required).map_err(refused)?,
         };
-        let generic = spec.generic(request).map_err(refused)?;
+        let generic = spec.generic(request).map_err(|error| {
+            // Who has not logged in is not told what is wrong with a command.
+            refused(
+                self.admit_stranger(conn, request, spec)
+                    .err()
+                    .unwrap_or(error),
+            )
+        })?;
         let admitted = match self.admit(conn, request, spec, &generic) {
             Ok(owner) => self
                 .admit_state(conn, request, spec, &generic)
@@ -298,6 +305,28 @@ impl NodeService {
         }
     }
 
+    /// Whether who has not logged in may run such a command at all.
+    fn admit_stranger(
+        &self,
+        conn: &Connection,
+        request: &Request,
+        spec: &CommandSpec,
+    ) -> Result<(), CommandError> {
+        if !self.node.access.is_enforced() || conn.id == OWN_CONNECTION_ID {
+            return Ok(());
+        }
+        let identity = self.node.users().identity(conn)?;
+        let check = Check::new(&identity, self.is_first(conn, &identity), request);
+        check::admit_stranger(&check, spec.access, request)
+    }
+
+    /// Whether nobody could be asked who the client is, as there are no users yet.
+    fn is_first(&self, conn: &Connection, identity: &Identity) -> bool {
+        !identity.is_authenticated()
+            && self.node.parameters.flag("enableLocalhostAuthBypass")
+            && self.node.users().is_localhost_exception(conn)
+    }
+
     /// Whether the client may do this, and whom it does it for.
     fn authorize(
         &self,
@@ -308,10 +337,7 @@ impl NodeService {
     ) -> Result<Arc<Owner>, CommandError> {
         let users = self.node.users();
         let identity = users.identity(conn)?;
-        let localhost = !identity.is_authenticated()
-            && self.node.parameters.flag("enableLocalhostAuthBypass")
-            && users.is_localhost_exception(conn);
-        let check = Check::new(&identity, localhost, request);
+        let check = Check::new(&identity, self.is_first(conn, &identity), request);
         let admitted = check::admit(&check, spec.access, request);
         let owner = admitted.and_then(|()| {
             let own = identity.owner();
