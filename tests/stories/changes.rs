@@ -72,7 +72,8 @@ async fn a_large_event_comes_in_fragments() -> Result<()> {
         }
         let command =
             doc! { "aggregate": "posts", "pipeline": pipeline, "cursor": { "batchSize": 0 } };
-        let reply = database.run_command(command).await?;
+        let mut session = database.client().start_session().await?;
+        let reply = database.run_command(command).session(&mut session).await?;
         let id = reply
             .get_document("cursor")
             .and_then(|cursor| cursor.get_i64("id"));
@@ -83,7 +84,7 @@ async fn a_large_event_comes_in_fragments() -> Result<()> {
             .is_none_or(|last| last.contains_key("splitEvent"))
         {
             let more = doc! { "getMore": id, "collection": "posts", "maxTimeMS": 1000 };
-            let reply = database.run_command(more).await?;
+            let reply = database.run_command(more).session(&mut session).await?;
             let cursor = reply.get_document("cursor").cloned().unwrap_or_default();
             for event in cursor.get_array("nextBatch").into_iter().flatten() {
                 events.extend(event.as_document().cloned());

@@ -114,7 +114,9 @@ async fn images_are_shown_for_a_time() -> Result<()> {
             "aggregate": "items", "cursor": {},
             "pipeline": [{ "$changeStream": stage }, { "$match": { "operationType": "update" } }],
         };
-        let mut reply = shop.run_command(watch).await?;
+        // A cursor belongs to its session, and the driver may take another for each command.
+        let mut session = shop.client().start_session().await?;
+        let mut reply = shop.run_command(watch).session(&mut session).await?;
         loop {
             let cursor = reply.get_document("cursor")?;
             let batches = ["firstBatch", "nextBatch"].into_iter();
@@ -124,7 +126,7 @@ async fn images_are_shown_for_a_time() -> Result<()> {
             }
             let id = cursor.get_i64("id")?;
             let more = doc! { "getMore": id, "collection": "items", "maxTimeMS": 1000 };
-            reply = shop.run_command(more).await?;
+            reply = shop.run_command(more).session(&mut session).await?;
         }
     };
     ensure!(before().await? == Some(Bson::Document(doc! { "_id": 1, "a": 1 })));

@@ -280,14 +280,17 @@ async fn each_operation_adds_what_it_adds_in_mongodb() -> Result<()> {
     // A cursor's batches are reads, too.
     let database = client.database("figures");
     let before = figures(&client).await?;
+    // A cursor belongs to its session, and the driver may take another for each command.
+    let mut session = client.start_session().await?;
     let found = database
         .run_command(doc! { "find": "c", "batchSize": 300 })
+        .session(&mut session)
         .await?;
     let mut id = found.get_document("cursor")?.get_i64("id")?;
     let mut batches = 0;
     while id != 0 {
         let more = doc! { "getMore": id, "collection": "c", "batchSize": 300 };
-        let reply = database.run_command(more).await?;
+        let reply = database.run_command(more).session(&mut session).await?;
         id = reply.get_document("cursor")?.get_i64("id")?;
         batches += 1;
     }
@@ -351,9 +354,12 @@ async fn top_tells_how_long_each_collection_was_worked_on() -> Result<()> {
     let set = |id: i32| doc! { "q": { "_id": id }, "u": { "$set": { "a": 1 } } };
     run(doc! { "update": "c", "updates": [set(1), set(2)] }).await?;
     run(doc! { "delete": "c", "deletes": [{ "q": { "_id": 3 }, "limit": 1 }] }).await?;
-    let found = run(doc! { "find": "c", "batchSize": 1 }).await?;
+    let mut session = database.client().start_session().await?;
+    let find = run(doc! { "find": "c", "batchSize": 1 });
+    let found = find.session(&mut session).await?;
     let id = found.get_document("cursor")?.get_i64("id")?;
-    run(doc! { "getMore": id, "collection": "c" }).await?;
+    let more = run(doc! { "getMore": id, "collection": "c" });
+    more.session(&mut session).await?;
     run(doc! { "count": "c", "query": { "a": 1 } }).await?;
     run(doc! { "aggregate": "c", "pipeline": [], "cursor": {} }).await?;
     let modify = doc! { "findAndModify": "c", "query": { "_id": 1 }, "update": { "a": 2 } };

@@ -72,6 +72,8 @@ async fn an_idle_cursor_goes_on_where_it_was_and_holds_no_state() -> Result<()> 
             { "$match": { "x._id": { "$exists": true } } },
         ] },
     ];
+    // A cursor belongs to its session, and the driver may take another for each command.
+    let mut session = test.client().start_session().await?;
     let mut cursors = Vec::new();
     for mut find in finds.clone() {
         if find.contains_key("find") {
@@ -79,7 +81,8 @@ async fn an_idle_cursor_goes_on_where_it_was_and_holds_no_state() -> Result<()> 
         } else {
             find.insert("cursor", doc! { "batchSize": 101 });
         }
-        cursors.push(batch(&test.run_command(find).await?)?);
+        let reply = test.run_command(find).session(&mut session).await?;
+        cursors.push(batch(&reply)?);
     }
     ensure!(holding(&test).await? > 0, "nothing to let go");
     rested(&test).await;
@@ -90,13 +93,15 @@ async fn an_idle_cursor_goes_on_where_it_was_and_holds_no_state() -> Result<()> 
     }
     for (find, (mut seen, id)) in finds.iter().zip(cursors) {
         let more = doc! { "getMore": id, "collection": "c", "batchSize": 100 };
-        let (next, id) = batch(&test.run_command(more.clone()).await?)?;
+        let reply = test.run_command(more.clone()).session(&mut session);
+        let (next, id) = batch(&reply.await?)?;
         seen.extend(next);
         rested(&test).await;
         let mut more = more;
         more.insert("getMore", id);
         more.remove("batchSize");
-        let (next, id) = batch(&test.run_command(more).await?)?;
+        let reply = test.run_command(more).session(&mut session).await?;
+        let (next, id) = batch(&reply)?;
         ensure!(id == 0, "{find}: there is more");
         seen.extend(next);
         // Nothing twice, nothing left out.
@@ -118,14 +123,12 @@ async fn an_idle_cursor_sees_later_states_and_dropped_collections() -> Result<()
     let mongod = Launch::mongod().start().await;
     let test = mongod.direct().await.database("test");
     fill(&test).await?;
-    let open = |hint: Document| {
-        let find = doc! { "find": "c", "hint": hint, "batchSize": 10 };
-        let test = test.clone();
-        async move { batch(&test.run_command(find).await?) }
-    };
-    let (_, by_id) = open(doc! { "_id": 1 }).await?;
-    let (_, by_a) = open(doc! { "a": 1 }).await?;
-    let (_, scan) = open(doc! { "$natural": 1 }).await?;
+    let mut session = test.client().start_session().await?;
+    let mut run = async |command| test.run_command(command).session(&mut session).await;
+    let find = |hint: Document| doc! { "find": "c", "hint": hint, "batchSize": 10 };
+    let (_, by_id) = batch(&run(find(doc! { "_id": 1 })).await?)?;
+    let (_, by_a) = batch(&run(find(doc! { "a": 1 })).await?)?;
+    let (_, scan) = batch(&run(find(doc! { "$natural": 1 })).await?)?;
     rested(&test).await;
     let collection = test.collection::<Document>("c");
     collection
@@ -135,7 +138,7 @@ async fn an_idle_cursor_sees_later_states_and_dropped_collections() -> Result<()
         .insert_one(doc! { "_id": 2000, "a": 7000 })
         .await?;
     let more = |id: i64| doc! { "getMore": id, "collection": "c" };
-    let (rest, _) = batch(&test.run_command(more(by_id)).await?)?;
+    let (rest, _) = batch(&run(more(by_id)).await?)?;
     let expected: Vec<i32> = (10..500).chain([2000]).collect();
     ensure!(rest == expected, "{rest:?}");
     let code = |result: mongodb::error::Result<Document>| match result.map_err(|error| *error.kind)
@@ -144,9 +147,9 @@ async fn an_idle_cursor_sees_later_states_and_dropped_collections() -> Result<()
         other => panic!("{other:?}"),
     };
     collection.drop_index("a_1").await?;
-    ensure!(code(test.run_command(more(by_a)).await) == 175);
+    ensure!(code(run(more(by_a)).await) == 175);
     collection.drop().await?;
-    ensure!(code(test.run_command(more(scan)).await) == 175);
+    ensure!(code(run(more(scan)).await) == 175);
     Ok(())
 }
 
@@ -175,16 +178,19 @@ async fn an_idle_cursor_of_a_plan_that_won_a_trial_holds_no_state() -> Result<()
         let entry = entries.first().and_then(|entry| entry.as_document());
         Ok::<_, anyhow::Error>(entry.context("no entry")?.get_bool("isActive")?)
     };
+    let mut session = test.client().start_session().await?;
     // The third plan comes from the plan cache.
     let mut cursors = Vec::new();
     for round in 0..3 {
         ensure!(round == 0 || is_active().await? == (round == 2), "{round}");
-        cursors.push(batch(&test.run_command(find.clone()).await?)?);
+        let reply = test.run_command(find.clone()).session(&mut session);
+        cursors.push(batch(&reply.await?)?);
     }
     rested(&test).await;
     for (mut seen, id) in cursors {
         let more = doc! { "getMore": id, "collection": "c" };
-        seen.extend(batch(&test.run_command(more).await?)?.0);
+        let reply = test.run_command(more).session(&mut session).await?;
+        seen.extend(batch(&reply)?.0);
         seen.sort_unstable();
         seen.dedup();
         ensure!(seen.len() == 1_000, "{}", seen.len());

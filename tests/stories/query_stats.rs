@@ -81,13 +81,16 @@ async fn queries_of_one_shape_are_counted_together_while_somebody_wants_it() -> 
     let grouped = doc! { "aggregate": "c", "cursor": { "batchSize": 4 }, "pipeline": [
         { "$group": { "_id": "$a", "n": { "$sum": 1 } } },
     ] };
-    let reply = test.run_command(grouped).await?;
+    // A cursor belongs to its session, and the driver may take another for each command.
+    let mut session = test.client().start_session().await?;
+    let reply = test.run_command(grouped).session(&mut session).await?;
     ensure!(
         stats(&admin).await?.len() == 3,
         "an open cursor does not count yet"
     );
     let id = reply.get_document("cursor")?.get_i64("id")?;
     test.run_command(doc! { "getMore": id, "collection": "c" })
+        .session(&mut session)
         .await?;
 
     let all = stats(&admin).await?;
@@ -217,10 +220,13 @@ async fn a_router_counts_its_clients_queries() -> Result<()> {
         .await?;
     }
     let find = doc! { "find": "c", "filter": { "a": 3 }, "sort": { "_id": 1 }, "batchSize": 10 };
-    let reply = test.run_command(find).await?;
+    // A cursor belongs to its session, and the driver may take another for each command.
+    let mut session = test.client().start_session().await?;
+    let reply = test.run_command(find).session(&mut session).await?;
     ensure!(stats(&admin).await?.is_empty(), "its cursor is open");
     let id = reply.get_document("cursor")?.get_i64("id")?;
     test.run_command(doc! { "getMore": id, "collection": "c" })
+        .session(&mut session)
         .await?;
     let all = stats(&admin).await?;
     ensure!(all.len() == 1, "{all:#?}");

@@ -9,7 +9,10 @@ use mongodb::Database;
 /// What a `find` with a small first batch comes to in the end.
 async fn found(test: &Database, mut find: Document) -> Result<Vec<Bson>> {
     find.insert("batchSize", 3);
-    let mut reply = test.run_command(find.clone()).await?;
+    // A cursor belongs to its session, and the driver may take another for each command.
+    let mut session = test.client().start_session().await?;
+    let reply = test.run_command(find.clone()).session(&mut session);
+    let mut reply = reply.await?;
     let mut found = Vec::new();
     loop {
         let cursor = reply.get_document("cursor")?;
@@ -22,7 +25,7 @@ async fn found(test: &Database, mut find: Document) -> Result<Vec<Bson>> {
             return Ok(found);
         }
         let next = doc! { "getMore": id, "collection": find.get_str("find")?, "batchSize": 4 };
-        reply = test.run_command(next).await?;
+        reply = test.run_command(next).session(&mut session).await?;
     }
 }
 

@@ -13,7 +13,9 @@ async fn found(test: &Database, mut command: Document) -> Result<Vec<Document>> 
         false => command.insert("batchSize", 2),
     };
     let collection = command.values().next().cloned().context("no command")?;
-    let mut reply = test.run_command(command).await?;
+    // A cursor belongs to its session, and the driver may take another for each command.
+    let mut session = test.client().start_session().await?;
+    let mut reply = test.run_command(command).session(&mut session).await?;
     let mut found = Vec::new();
     loop {
         let cursor = reply.get_document("cursor")?;
@@ -26,7 +28,7 @@ async fn found(test: &Database, mut command: Document) -> Result<Vec<Document>> 
             return Ok(found);
         }
         let next = doc! { "getMore": id, "collection": collection.clone(), "batchSize": 3 };
-        reply = test.run_command(next).await?;
+        reply = test.run_command(next).session(&mut session).await?;
     }
 }
 

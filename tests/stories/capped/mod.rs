@@ -297,19 +297,22 @@ async fn a_lost_position_is_told() -> Result<()> {
         async move { log.insert_many(numbered(from..from + 10)).await.map(drop) }
     };
     renew(0).await?;
-    let open = |find: Document| {
-        let test = test.clone();
-        async move {
-            let reply = test.run_command(find).await?;
-            anyhow::Ok(reply.get_document("cursor")?.get_i64("id")?)
-        }
+    // A cursor belongs to its session, and the driver may take another for each command.
+    let session = tokio::sync::Mutex::new(test.client().start_session().await?);
+    let run = async |command: Document| {
+        let mut session = session.lock().await;
+        test.run_command(command).session(&mut *session).await
     };
-    let more = |id: i64, limit: Option<i32>| {
+    let open = async |find: Document| {
+        let reply = run(find).await?;
+        anyhow::Ok(reply.get_document("cursor")?.get_i64("id")?)
+    };
+    let more = async |id: i64, limit: Option<i32>| {
         let mut more = doc! { "getMore": id, "collection": "log" };
         if let Some(limit) = limit {
             more.insert("maxTimeMS", limit);
         }
-        test.run_command(more)
+        run(more).await
     };
     for (round, find) in [
         doc! { "find": "log", "tailable": true },
