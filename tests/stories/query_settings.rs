@@ -123,6 +123,11 @@ async fn a_set_keeps_to_what_was_said_of_a_shape() -> Result<()> {
         counts.get_i64("rejected")? == 1 && counts.get_i64("failed")? == 0,
         "{counts}"
     );
+    // Nobody is taken for a router here.
+    let mut routed = find(5, 5);
+    routed.insert("databaseVersion", doc! {});
+    routed.insert("querySettings", doc! { "reject": false });
+    ensure!(code(test.run_command(routed).await) == Some(REJECTED));
     test.run_command(doc! { "explain": find(5, 5) }).await?;
     test.run_command(doc! { "find": "c", "filter": { "a": 5 } })
         .await?;

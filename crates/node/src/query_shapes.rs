@@ -15,6 +15,7 @@ use bson::{RawBsonRef, RawDocument};
 
 use crate::context::{CommandContext, CommandResult};
 use crate::errors;
+use crate::info::ClusterRole;
 use crate::query_notes::QueryNotes;
 
 /// What is to be known of the command's query before it runs. Fails where its settings have it refused.
@@ -29,7 +30,9 @@ pub fn note(ctx: &CommandContext<'_>) -> Result<QueryNotes, CommandError> {
         _ => false,
     };
     let versions = ctx.versions();
-    let is_routed = versions.shard.is_some() || versions.database.is_some();
+    // Elsewhere no router has looked, whatever a client says.
+    let is_routed = node.info.role == ClusterRole::Shard
+        && (versions.shard.is_some() || versions.database.is_some());
     let has_settings = node.cluster_parameters.have_query_settings(&node.replica);
     if !explains && !has_settings && !stats.is_on() && !is_routed {
         return Ok(QueryNotes::default());
