@@ -343,6 +343,11 @@ impl ClusterParameters {
         *self.known.write() = Arc::new(known);
     }
 
+    /// For who is about to change them.
+    pub fn known_query_settings(&self, replica: &Replica) -> KnownSettings {
+        self.known(replica).query_settings.clone()
+    }
+
     /// Whether any queries have settings.
     pub fn have_query_settings(&self, replica: &Replica) -> bool {
         if self.is_stale() {

@@ -200,11 +200,7 @@ pub async fn set_from(ctx: &CommandContext<'_>) -> CommandResult {
     let given = QuerySettings::parse(&parser, given.document()?).map_err(errors::query)?;
     let node = ctx.node;
     let _changing = node.cluster_parameters.query_settings_changes.lock().await;
-    let mut known = node
-        .cluster_parameters
-        .known(&node.replica)
-        .query_settings
-        .clone();
+    let mut known = node.cluster_parameters.known_query_settings(&node.replica);
     let (old, representative) = match known.find(&named.hash) {
         Some(old) => (old.settings.clone(), old.representative.clone()),
         None => (QuerySettings::default(), None),
@@ -232,11 +228,7 @@ pub async fn remove_from(ctx: &CommandContext<'_>) -> CommandResult {
     let named = named(ctx, REMOVE.name)?;
     let node = ctx.node;
     let _changing = node.cluster_parameters.query_settings_changes.lock().await;
-    let mut known = node
-        .cluster_parameters
-        .known(&node.replica)
-        .query_settings
-        .clone();
+    let mut known = node.cluster_parameters.known_query_settings(&node.replica);
     if !known.remove(&named.hash) {
         return Err(CommandError::new(
             ErrorCode::Location(7_746_701),
