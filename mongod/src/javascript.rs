@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use banyan_execution::Interrupt;
-use banyan_query::javascript::{self, Answers, JavaScript};
+use banyan_query::javascript::{self, Answers, Call, JavaScript};
 use banyan_query::{ErrorKind, QueryError};
 use banyan_script::hosts::Session;
 use banyan_script::{Hosts, JobError};
@@ -52,8 +52,8 @@ impl JavaScript for Engine {
         Ok(value.map_or(RawBson::Null, RawBson::from))
     }
 
-    fn run_each(&self, requests: &[&RawDocument]) -> Result<Answers, QueryError> {
-        self.each(&javascript::each(requests))
+    fn run_each(&self, calls: &[&Call]) -> Result<Answers, QueryError> {
+        self.each(&javascript::each(calls))
     }
 }
 

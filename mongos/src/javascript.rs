@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use banyan_query::javascript::{self, Answers, JavaScript};
+use banyan_query::javascript::{self, Answers, Call, JavaScript};
 use banyan_query::{ErrorKind, QueryError};
 use banyan_wire::{CommandError, ErrorCode, Outgoing, ReadMode, RequestOptions};
 use bson::oid::ObjectId;
@@ -85,8 +85,8 @@ impl JavaScript for RemoteEngine {
         Ok(value.map_or(RawBson::Null, RawBson::from))
     }
 
-    fn run_each(&self, requests: &[&RawDocument]) -> Result<Answers, QueryError> {
-        let answer = self.ask(&javascript::each(requests))?;
+    fn run_each(&self, calls: &[&Call]) -> Result<Answers, QueryError> {
+        let answer = self.ask(&javascript::each(calls))?;
         let values = answer.get_array("values").into_iter().flatten();
         let failure = answer.get_document("failure").ok();
         let failed = |failure: &RawDocument| {

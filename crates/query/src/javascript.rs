@@ -1,14 +1,18 @@
 //! What runs the JavaScript in a query, and what it is asked.
 //!
-//! A request goes to another process. Where several documents are at hand, their requests are sent
-//! together ([`ahead`]).
+//! A request goes to another process. Where several documents are at hand, the calls for all of them
+//! are sent together ([`ahead`]).
 
 pub mod ahead;
+mod script;
+
+pub(crate) use script::Input;
+pub use script::{Call, Script, each};
 
 use std::fmt;
 use std::sync::Arc;
 
-use banyan_document::{DocumentWriter, elements};
+use banyan_document::DocumentWriter;
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::error::{ErrorKind, QueryError};
@@ -16,24 +20,25 @@ use crate::error::{ErrorKind, QueryError};
 /// Runs the code of `$where`, `$function` and `$accumulator`. Whoever embeds this crate plugs an
 /// engine in.
 pub trait JavaScript: Send + Sync + fmt::Debug {
-    /// What the script comes to. The request is one of [`call`], of [`condition`] or of a [`Fold`].
+    /// What the script comes to. The request is that of a [`Call`] or of a [`Fold`].
     fn run(&self, request: &RawDocument) -> Result<RawBson, QueryError>;
 
-    /// What several scripts come to, one run after the other, up to one that fails: at least one of
-    /// them. The requests are of [`call`] or of [`condition`]. It fails itself where nothing is known of
-    /// any of them.
-    fn run_each(&self, requests: &[&RawDocument]) -> Result<Answers, QueryError> {
-        Ok(match requests.first().map(|first| self.run(first)) {
-            None => Answers::default(),
-            Some(Ok(value)) => Answers {
-                values: vec![value],
-                failure: None,
+    /// What several calls come to, one made after the other, up to one that fails: at least one of
+    /// them. It fails itself where nothing is known of any of them.
+    fn run_each(&self, calls: &[&Call]) -> Result<Answers, QueryError> {
+        Ok(
+            match calls.first().map(|first| self.run(&first.request())) {
+                None => Answers::default(),
+                Some(Ok(value)) => Answers {
+                    values: vec![value],
+                    failure: None,
+                },
+                Some(Err(failure)) => Answers {
+                    values: Vec::new(),
+                    failure: Some(failure),
+                },
             },
-            Some(Err(failure)) => Answers {
-                values: Vec::new(),
-                failure: Some(failure),
-            },
-        })
+        )
     }
 }
 
@@ -67,61 +72,6 @@ fn defined(value: Result<RawBson, QueryError>) -> Result<RawBson, QueryError> {
         RawBson::Undefined => RawBson::Null,
         value => value,
     })
-}
-
-/// One call of a function: `{source, body: true, arguments: [...]}`. The source may be a function,
-/// the body of one, or an expression.
-pub(crate) fn call(source: &str, arguments: &RawArray) -> RawDocumentBuf {
-    let bytes = source.len() + arguments.as_bytes().len() + 64;
-    let mut request = DocumentWriter::with_capacity(bytes);
-    request.append_str("source", source);
-    request.append_bool("body", true);
-    request.append_array("arguments", arguments);
-    request.finish()
-}
-
-/// Whether code, an expression or a function, is true with the document as `this`:
-/// `{source, expression: true, scope?, this, arguments: []}`. The answer is a boolean.
-pub(crate) fn condition(
-    code: &str,
-    scope: Option<&RawDocument>,
-    document: &RawDocument,
-) -> RawDocumentBuf {
-    let bytes = code.len() + document.as_bytes().len() + 64;
-    let mut request = DocumentWriter::with_capacity(bytes);
-    request.append_str("source", code);
-    request.append_bool("expression", true);
-    if let Some(scope) = scope {
-        request.append_doc("scope", scope);
-    }
-    request.append_doc("this", document);
-    request.begin_array("arguments");
-    request.end();
-    request.finish()
-}
-
-/// Several requests as one: `{each: [...]}`. A source that is that of the request before is left out.
-pub fn each(requests: &[&RawDocument]) -> RawDocumentBuf {
-    let bytes: usize = requests
-        .iter()
-        .map(|request| request.as_bytes().len())
-        .sum();
-    let mut writer = DocumentWriter::with_capacity(bytes + 64);
-    let mut before = None;
-    writer.begin_array("each");
-    for request in requests {
-        let source = banyan_document::field(request, "source");
-        writer.push_document();
-        for element in elements(request) {
-            if element.name() != "source" || source != before {
-                writer.append_element(&element);
-            }
-        }
-        writer.end();
-        before = source;
-    }
-    writer.end();
-    writer.finish()
 }
 
 /// The functions of an `$accumulator`.

@@ -1,5 +1,7 @@
 //! $function: a value that a script works out
 
+use std::sync::Arc;
+
 use bson::{RawBsonRef, RawDocument};
 
 use super::arena::byte_len;
@@ -9,15 +11,14 @@ use super::operator::Operator;
 use super::parse::{Parser, malformed};
 use super::value::{Value, error, type_name};
 use crate::error::QueryError;
-use crate::javascript::{self, Engine};
+use crate::javascript::{Input, Script, ahead};
 
 pub(super) const OPERATORS: &[Operator] = &[Operator::special("$function", function)];
 
 #[derive(Debug)]
 struct Function {
-    source: Box<str>,
+    script: Arc<Script>,
     arguments: ExpressionNode,
-    engine: Engine,
 }
 
 fn function(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode, QueryError> {
@@ -57,9 +58,8 @@ fn function(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Expression
         }
     }
     Ok(ExpressionNode::special(Function {
-        source: source.into(),
+        script: Script::function(source, &parser.context.javascript),
         arguments,
-        engine: parser.context.javascript.clone(),
     }))
 }
 
@@ -108,8 +108,7 @@ impl Special for Function {
             return error(31266, "The args field must be of type array");
         };
         env.budget.spend_bytes(arguments.as_bytes().len())?;
-        let request = javascript::call(&self.source, arguments);
-        let value = javascript::ahead::run(&self.engine, request)?;
+        let value = ahead::run(&self.script, Input::Arguments(arguments))?;
         env.budget.spend_bytes(byte_len(value.as_raw_bson_ref()))?;
         env.arena.copy(Some(value.as_raw_bson_ref()))
     }

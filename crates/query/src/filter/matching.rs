@@ -14,7 +14,7 @@ use super::tree::{MatchNode, Predicate, Where};
 use crate::budget::Budget;
 use crate::comparison::Comparison;
 use crate::error::{ErrorKind, QueryError};
-use crate::javascript::{self, ahead};
+use crate::javascript::{Input, ahead};
 use crate::pattern::Pattern;
 
 /// 2^63
@@ -336,8 +336,7 @@ fn leaves_remainder(value: RawBsonRef<'_>, divisor: i64, remainder: i64) -> bool
 
 impl Where {
     fn is_true(&self, document: &RawDocument) -> Result<bool, QueryError> {
-        let request = javascript::condition(&self.code, self.scope.as_deref(), document);
-        match ahead::answer(&self.engine, request)? {
+        match ahead::answer(&self.0, Input::This(document))? {
             RawBson::Boolean(is_true) => Ok(is_true),
             _ => Err(QueryError::new(
                 ErrorKind::JsInterpreterFailure,

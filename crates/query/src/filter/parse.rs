@@ -14,7 +14,7 @@ use crate::comparison::Comparison;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
-use crate::javascript::JavaScript;
+use crate::javascript::{JavaScript, Script};
 use crate::pattern::Compiler;
 use crate::text::TextQuery;
 
@@ -248,11 +248,9 @@ impl<'c> Parser<'c> {
                 ));
             }
         };
-        Ok(MatchNode::Where(Where {
-            code: code.to_string(),
-            scope,
-            engine,
-        }))
+        Ok(MatchNode::Where(Where(Script::condition(
+            code, scope, engine,
+        ))))
     }
 
     fn search(&self, value: RawBsonRef<'_>) -> Result<MatchNode, QueryError> {

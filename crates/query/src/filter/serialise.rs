@@ -40,7 +40,9 @@ fn write(node: &MatchNode, out: &mut DocumentWriter) {
             out.end();
         }
         MatchNode::Expression { source, .. } => out.append("$expr", source.as_raw_bson_ref()),
-        MatchNode::Where(code) => out.append("$where", RawBsonRef::JavaScriptCode(&code.code)),
+        MatchNode::Where(code) => {
+            out.append("$where", RawBsonRef::JavaScriptCode(code.0.source()));
+        }
         MatchNode::Schema { source, .. } => out.append_doc("$jsonSchema", source),
         MatchNode::Text(query) => out.append_doc("$text", &query.source),
         MatchNode::AlwaysTrue => out.append_i32("$alwaysTrue", 1),

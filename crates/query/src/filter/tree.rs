@@ -12,7 +12,7 @@ use super::schema::Schema;
 use super::type_set::TypeSet;
 use crate::comparison::Comparison;
 use crate::expression::Expression;
-use crate::javascript::JavaScript;
+use crate::javascript::Script;
 use crate::pattern::Pattern;
 use crate::text::TextQuery;
 use crate::variables::Variables;
@@ -83,11 +83,7 @@ pub enum Predicate {
 pub struct ArrayPosition(pub usize);
 
 #[derive(Clone, Debug)]
-pub struct Where {
-    pub code: String,
-    pub scope: Option<RawDocumentBuf>,
-    pub(super) engine: Arc<dyn JavaScript>,
-}
+pub struct Where(pub(super) Arc<Script>);
 
 impl MatchNode {
     pub(super) fn is_trivially_true(&self) -> bool {

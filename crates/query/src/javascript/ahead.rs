@@ -9,9 +9,9 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use bson::{RawBson, RawDocument, RawDocumentBuf};
+use bson::RawBson;
 
-use super::{Engine, JavaScript, defined, present};
+use super::{Call, Input, Script, defined};
 use crate::error::{ErrorKind, QueryError};
 
 /// So many bytes are sent at once, except for a request that is larger alone.
@@ -32,76 +32,80 @@ struct Notes {
     /// How many of them have been asked again.
     used: usize,
     /// What has yet to be run.
-    asked: Option<Asked>,
+    asked: Option<Call>,
     /// What is not known is run at once.
     alone: bool,
 }
 
 #[derive(Debug)]
 struct Known {
-    request: RawDocumentBuf,
+    call: Call,
     answer: Result<RawBson, QueryError>,
 }
 
-#[derive(Debug)]
-struct Asked {
-    engine: Arc<dyn JavaScript>,
-    request: RawDocumentBuf,
-}
-
 /// What a script comes to. In an [`Attempt`] it may fail because that is not known yet.
-pub(crate) fn run(engine: &Engine, request: RawDocumentBuf) -> Result<RawBson, QueryError> {
-    defined(answer(present(engine)?, request))
+pub(crate) fn run(script: &Arc<Script>, input: Input<'_>) -> Result<RawBson, QueryError> {
+    defined(answer(script, input))
 }
 
-/// The same of an engine that is there, with undefined as it is.
-pub(crate) fn answer(
-    engine: &Arc<dyn JavaScript>,
-    request: RawDocumentBuf,
-) -> Result<RawBson, QueryError> {
-    let unknown = NOTES.with_borrow_mut(|notes| match notes {
-        Some(notes) => notes.answer(engine, request),
-        None => Err(request),
-    });
-    match unknown {
-        Ok(answer) => answer,
-        Err(request) => engine.run(&request),
-    }
+/// The same with undefined as it is.
+pub(crate) fn answer(script: &Arc<Script>, input: Input<'_>) -> Result<RawBson, QueryError> {
+    let engine = script.engine()?;
+    let known = NOTES.with_borrow_mut(|notes| notes.as_mut()?.answer(script, input));
+    known.unwrap_or_else(|| engine.run(&script.request(input)))
 }
 
 impl Notes {
-    /// What is known of a request, or that it is not yet. It comes back if it is to be run at once.
+    /// What is known of a call, or that it is not yet. `None`: it is to be made at once.
     fn answer(
         &mut self,
-        engine: &Arc<dyn JavaScript>,
-        request: RawDocumentBuf,
-    ) -> Result<Result<RawBson, QueryError>, RawDocumentBuf> {
+        script: &Arc<Script>,
+        input: Input<'_>,
+    ) -> Option<Result<RawBson, QueryError>> {
         if let Some(known) = self.known.get(self.used) {
-            if known.request == request {
+            if known.call.is_of(script, input) {
                 self.used += 1;
-                return Ok(known.answer.clone());
+                return Some(known.answer.clone());
             }
             // Something is worked out another way each time: it is done with this time.
             self.known.truncate(self.used);
             self.alone = true;
         }
         if self.alone || self.used >= SCRIPTS_MAX {
-            return Err(request);
+            return None;
         }
         if self.asked.is_none() {
-            let engine = engine.clone();
-            self.asked = Some(Asked { engine, request });
+            self.asked = Some(Call::new(script, input));
         }
-        Ok(Err(QueryError::new(
-            ErrorKind::InternalError,
-            "a script has yet to be run",
-        )))
+        // Nobody is told; a message would only take time.
+        Some(Err(QueryError::new(ErrorKind::InternalError, "")))
     }
 
     fn learn(&mut self, answer: Result<RawBson, QueryError>) {
-        if let Some(Asked { request, .. }) = self.asked.take() {
-            self.known.push(Known { request, answer });
+        if let Some(call) = self.asked.take() {
+            self.known.push(Known { call, answer });
         }
+    }
+}
+
+/// Whether the attempt that is being made on this thread has come to a script that is yet to be run.
+pub(crate) fn is_waiting() -> bool {
+    NOTES.with_borrow(|notes| notes.as_ref().is_some_and(|notes| notes.asked.is_some()))
+}
+
+/// What is worked out for each of several documents.
+pub trait Work<D, T> {
+    /// Comes to the first script, if it is cheaper to come there so.
+    fn ask(&mut self, _document: D) -> Result<(), QueryError> {
+        Ok(())
+    }
+
+    fn work_out(&mut self, document: D) -> Result<T, QueryError>;
+}
+
+impl<D, T, F: FnMut(D) -> Result<T, QueryError>> Work<D, T> for F {
+    fn work_out(&mut self, document: D) -> Result<T, QueryError> {
+        self(document)
     }
 }
 
@@ -135,14 +139,19 @@ impl<T> Attempt<T> {
         self.outcome.take()
     }
 
-    fn begin(&mut self, work: impl FnOnce() -> Result<T, QueryError>) {
+    fn begin<D: Copy>(&mut self, document: D, work: &mut impl Work<D, T>) {
         if self.notes.asked.is_some() {
             return;
         }
         self.notes.used = 0;
+        let is_first = self.notes.known.is_empty() && !self.notes.alone;
         let outcome = {
             let _noting = Noting::new(&mut self.notes);
-            work()
+            let asked = match is_first {
+                true => work.ask(document),
+                false => Ok(()),
+            };
+            asked.and_then(|()| work.work_out(document))
         };
         if self.notes.asked.is_none() {
             self.notes.known = Vec::new();
@@ -172,21 +181,21 @@ impl Drop for Noting<'_> {
 
 /// Goes on with those attempts that are not done, each for its document. What all of them ask scripts
 /// is sent in one request. Nothing is begun behind an attempt that has failed.
-pub fn go_on<'t, D, T: 't>(
+pub fn go_on<'t, D: Copy, T: 't>(
     attempts: impl IntoIterator<Item = (D, &'t mut Attempt<T>)>,
-    mut work: impl FnMut(D) -> Result<T, QueryError>,
+    work: &mut impl Work<D, T>,
 ) -> Round {
     let mut asking = Vec::new();
     let mut bytes = 0;
     for (document, attempt) in attempts {
         if attempt.outcome.is_none() {
-            attempt.begin(|| work(document));
+            attempt.begin(document, work);
         }
         if matches!(attempt.outcome, Some(Err(_))) {
             break;
         }
         if let Some(asked) = &attempt.notes.asked {
-            bytes += asked.request.as_bytes().len();
+            bytes += asked.byte_len();
             asking.push(attempt);
             if bytes > REQUEST_BYTES_MAX {
                 break;
@@ -216,19 +225,17 @@ pub fn for_all<D: Copy, T>(
 }
 
 fn ask<T>(mut asking: Vec<&mut Attempt<T>>) -> Round {
-    let mut asked = asking
-        .iter()
-        .filter_map(|attempt| attempt.notes.asked.as_ref());
-    let Some(Asked { engine, request }) = asked.next() else {
+    let calls = asking.iter().filter_map(|one| one.notes.asked.as_ref());
+    let calls: Vec<&Call> = calls.collect();
+    let Some(first) = calls.first() else {
         return Round::Whole;
     };
     // All of them are of one query, which has one engine.
-    let requests: Vec<&RawDocument> = std::iter::once(request)
-        .chain(asked.map(|asked| &asked.request))
-        .map(|request| &**request)
-        .collect();
-    let answers = engine.run_each(&requests);
-    let sent = requests.len();
+    let answers = first
+        .script()
+        .engine()
+        .and_then(|engine| engine.run_each(&calls));
+    let sent = calls.len();
     match answers {
         Ok(answers) if !answers.values.is_empty() || answers.failure.is_some() => {
             let values = answers.values.into_iter().map(Ok);

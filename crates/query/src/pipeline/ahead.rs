@@ -5,15 +5,17 @@
 //! wants a few results causes little work beyond them. What fails is told when its turn has come, and
 //! not if nobody goes on to it.
 
+use std::any::Any;
 use std::collections::VecDeque;
 
 use bson::{RawDocument, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
-use super::stage_run::{Drained, Flow, Next, StageRun};
+use super::stage_run::{Drained, Flow, Next, StageRun, Start, not_alike};
+use crate::budget::Budget;
 use crate::error::QueryError;
-use crate::javascript::ahead::{self, Attempt, Round};
+use crate::javascript::ahead::{self, Attempt, Round, Work};
 
 /// So many documents wait for each other at most, and so many bytes of them, except for one that is
 /// larger alone.
@@ -25,6 +27,11 @@ const BYTES_MAX: usize = 1 << 20;
 pub(super) trait Scripted: StageRun {
     type Found: Send;
 
+    /// Comes to the first script whose answer is not known, if it is cheaper to come there so.
+    fn ask(&mut self, _document: &RawDocument) -> Result<(), QueryError> {
+        Ok(())
+    }
+
     fn work_out(&mut self, document: &RawDocument) -> Result<Self::Found, QueryError>;
 
     /// What is done with a document once that is known.
@@ -34,6 +41,19 @@ pub(super) trait Scripted: StageRun {
         found: Self::Found,
         next: &mut Next<'_>,
     ) -> Result<Flow, QueryError>;
+}
+
+/// What is worked out for a run.
+struct ForRun<'r, R>(&'r mut R);
+
+impl<R: Scripted> Work<&RawDocumentBuf, R::Found> for ForRun<'_, R> {
+    fn ask(&mut self, document: &RawDocumentBuf) -> Result<(), QueryError> {
+        self.0.ask(document)
+    }
+
+    fn work_out(&mut self, document: &RawDocumentBuf) -> Result<R::Found, QueryError> {
+        self.0.work_out(document)
+    }
 }
 
 struct Waiting<F> {
@@ -52,18 +72,19 @@ pub(super) struct Ahead<R: Scripted> {
 }
 
 impl<R: Scripted> Ahead<R> {
-    /// The run; `looks_ahead`: one that may keep documents.
-    pub fn of(run: R, looks_ahead: bool) -> Box<dyn StageRun> {
-        match looks_ahead {
-            false => Box::new(run),
-            true => Box::new(Ahead {
-                run,
-                waiting: VecDeque::new(),
-                bytes: 0,
-                most: 1,
-                is_handing_on: false,
-            }),
+    /// The run; `calls_script`: one that keeps documents, which the start allows.
+    pub fn of(run: R, calls_script: bool, start: &Start<'_>) -> Box<dyn StageRun> {
+        if !calls_script {
+            return Box::new(run);
         }
+        Box::new(Ahead {
+            run,
+            waiting: VecDeque::new(),
+            bytes: 0,
+            // All of a part is wanted.
+            most: start.together().map_or(1, |_| DOCUMENTS_MAX),
+            is_handing_on: false,
+        })
     }
 
     /// Hands on all that wait.
@@ -103,7 +124,7 @@ impl<R: Scripted> Ahead<R> {
             }
             let waiting = self.waiting.iter_mut();
             let attempts = waiting.map(|one| (&one.document, &mut one.attempt));
-            round = ahead::go_on(attempts, |document| self.run.work_out(document));
+            round = ahead::go_on(attempts, &mut ForRun(&mut self.run));
         }
     }
 }
@@ -143,6 +164,22 @@ impl<R: Scripted> StageRun for Ahead<R> {
             Flow::Full => Ok(Drained::More),
             Flow::Stop => Ok(Drained::Done),
         }
+    }
+
+    fn absorb(&mut self, later: Box<dyn StageRun>, budget: &Budget) -> Result<(), QueryError> {
+        let later: Box<dyn Any> = later;
+        match later.downcast::<Ahead<R>>() {
+            Ok(later) => self.run.absorb(Box::new(later.run), budget),
+            Err(_) => Err(not_alike()),
+        }
+    }
+
+    fn begin(&mut self, part: u64) -> bool {
+        self.waiting.is_empty() && self.run.begin(part)
+    }
+
+    fn seal(&mut self) -> Result<(), QueryError> {
+        self.run.seal()
     }
 
     fn explain(&self, out: &mut DocumentWriter) {

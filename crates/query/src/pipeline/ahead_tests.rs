@@ -11,7 +11,7 @@ use super::{Flow, Pipeline};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::items;
-use crate::javascript::{Answers, JavaScript};
+use crate::javascript::{Answers, Call, JavaScript};
 
 const DOCUMENTS: i32 = 600;
 
@@ -55,15 +55,15 @@ impl JavaScript for Functions {
         self.call(request)
     }
 
-    fn run_each(&self, requests: &[&RawDocument]) -> Result<Answers, QueryError> {
+    fn run_each(&self, calls: &[&Call]) -> Result<Answers, QueryError> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let most = match self.manner {
-            Manner::All | Manner::Dies => requests.len(),
+            Manner::All | Manner::Dies => calls.len(),
             Manner::Three => 3,
         };
         let mut answers = Answers::default();
-        for request in requests.iter().take(most) {
-            match self.call(request) {
+        for call in calls.iter().take(most) {
+            match self.call(&call.request()) {
                 Ok(value) => answers.values.push(value),
                 Err(error) if self.manner == Manner::Dies => return Err(error),
                 Err(error) => {
@@ -267,6 +267,54 @@ fn many_at_a_time_come_to_the_same_as_one_by_one() {
             check(&format!("{manner:?}: {stages}"), &run, &expected);
             if manner == Manner::All {
                 assert!(run.requests <= most, "{}: {stages}", run.requests);
+            }
+        }
+    }
+}
+
+/// As two workers do, each with its own half of the input.
+fn in_parts(stages: &str, manner: Manner) -> Run {
+    let (pipeline, functions) = parse(stages, manner);
+    let gathering = pipeline.gathering().expect(stages);
+    let together = Arc::default();
+    let (mut parts, mut failure) = (Vec::new(), None);
+    for half in 0..2 {
+        let mut part = gathering.start_part(&together).unwrap();
+        part.begin(half as u64);
+        let mut own = input().skip(half * 300).take(300);
+        let fed = own.try_for_each(|document| part.push(&document?).map(|_| ()));
+        failure = failure.or(fed.and_then(|()| part.seal()).err());
+        parts.push(part);
+    }
+    let mut whole = pipeline.run(input(), None).unwrap();
+    let results = match failure {
+        Some(error) => vec![shown(&Err(error))],
+        None => {
+            whole.gather(parts).unwrap();
+            whole.map(|result| shown(&result)).collect()
+        }
+    };
+    Run {
+        results,
+        requests: functions.requests.load(Ordering::Relaxed),
+    }
+}
+
+#[test]
+fn parts_that_call_scripts_come_to_what_the_whole_comes_to() {
+    for stages in [
+        r#"{"$group": {"_id": odd("$a"), "x": {"$sum": twice("$a")}, "ids": {"$push": "$_id"}}}, {"$sort": {"_id": 1}}"#,
+        r#"{"$set": {"x": twice("$a")}}, {"$match": {"$expr": odd("$_id")}}, {"$sort": {"x": 1}}"#,
+        r#"{"$unwind": "$l"}, {"$set": {"x": odd("$l")}}, {"$group": {"_id": "$x", "n": {"$sum": 1}}}, {"$sort": {"_id": 1}}"#,
+        r#"{"$group": {"_id": not_7("$_id")}}"#,
+        r#"{"$set": {"x": not_12("$_id")}}, {"$group": {"_id": null, "n": {"$sum": "$x"}}}"#,
+    ] {
+        let expected = one_by_one(stages, input());
+        for manner in [Manner::All, Manner::Three, Manner::Dies] {
+            let run = in_parts(stages, manner);
+            check(&format!("{manner:?}: {stages}"), &run, &expected);
+            if manner == Manner::All {
+                assert!(run.requests <= 30, "{}: {stages}", run.requests);
             }
         }
     }

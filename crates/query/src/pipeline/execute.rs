@@ -114,12 +114,17 @@ impl Execution {
 
     /// What is pushed next is another part of the input; see [`StageRun::begin`].
     pub fn begin(&mut self, part: u64) -> bool {
+        if self.runs.iter().any(|placed| placed.run.looks_ahead()) {
+            return false;
+        }
         let last = self.runs.last_mut();
         last.is_some_and(|placed| placed.run.begin(part))
     }
 
     /// Nothing more will be pushed before it is absorbed.
     pub fn seal(&mut self) -> Result<(), QueryError> {
+        // The last run gathers: there are no results that would have to be taken.
+        while self.release()? == Flow::Full {}
         let last = self.runs.last_mut();
         last.map_or(Ok(()), |placed| placed.run.seal())
     }

@@ -159,6 +159,15 @@ pub(super) fn parse_sort_by_count(
     )
 }
 
+impl Group {
+    /// Whether it calls scripts for each document.
+    fn calls_script(&self) -> bool {
+        let mut arguments = self.accumulators.iter().map(|a| &a.argument);
+        self.mode != Mode::Merge
+            && (self.id.expression.calls_script() || arguments.any(Expression::calls_script))
+    }
+}
+
 impl Stage for Group {
     fn name(&self) -> &'static str {
         "$group"
@@ -197,19 +206,13 @@ impl Stage for Group {
         }
     }
 
-    fn calls_script(&self) -> bool {
-        let mut arguments = self.accumulators.iter().map(|a| &a.argument);
-        self.mode != Mode::Merge
-            && (self.id.expression.calls_script() || arguments.any(Expression::calls_script))
-    }
-
     fn gathers(&self) -> bool {
         let is_exact = |accumulator: &Accumulator| accumulator.kind.is_exact_in_parts();
         self.mode != Mode::Merge && self.accumulators.iter().all(is_exact)
     }
 
     fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
-        let looks_ahead = start.looks_ahead() && self.calls_script();
-        Ok(Ahead::of(GroupRun::new(self, start), looks_ahead))
+        let calls_script = start.may_keep() && self.calls_script();
+        Ok(Ahead::of(GroupRun::new(self, start), calls_script, start))
     }
 }

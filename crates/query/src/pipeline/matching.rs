@@ -122,15 +122,12 @@ impl Stage for Match {
         Division::Shards
     }
 
-    fn calls_script(&self) -> bool {
-        self.filter.calls_script()
-    }
-
     fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
         let run = MatchRun {
             filter: self.filter_within(start.variables),
         };
-        Ok(Ahead::of(run, start.looks_ahead() && self.calls_script()))
+        let calls_script = start.may_keep() && self.filter.calls_script();
+        Ok(Ahead::of(run, calls_script, start))
     }
 }
 

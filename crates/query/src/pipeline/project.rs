@@ -24,6 +24,18 @@ use crate::expression::{Arena, ExpressionNode};
 pub(super) use self::parse::{parse_add_fields, parse_project, parse_set, parse_unset};
 pub use self::projector::Projector;
 
+impl Projector {
+    /// Whether it calls scripts for each document.
+    fn calls_script(&self) -> bool {
+        let mut calls = false;
+        let mut visit = |action: &Action, _: &str| {
+            calls |= matches!(action, Action::Compute(node, _) if node.calls_script());
+        };
+        self.tree.visit(&mut visit, "");
+        calls
+    }
+}
+
 impl Stage for Projector {
     fn name(&self) -> &'static str {
         self.name
@@ -82,15 +94,6 @@ impl Stage for Projector {
         Division::Shards
     }
 
-    fn calls_script(&self) -> bool {
-        let mut calls = false;
-        let mut visit = |action: &Action, _: &str| {
-            calls |= matches!(action, Action::Compute(node, _) if node.calls_script());
-        };
-        self.tree.visit(&mut visit, "");
-        calls
-    }
-
     fn is_filter_transparent(&self) -> bool {
         true
     }
@@ -100,13 +103,13 @@ impl Stage for Projector {
     }
 
     fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
-        let looks_ahead = start.looks_ahead() && self.calls_script();
+        let calls_script = start.may_keep() && self.calls_script();
         let run = ProjectRun {
             projector: self,
             needed: Needed::of(&start.needed),
             variables: start.variables.clone(),
             arena: Arena::new(),
         };
-        Ok(Ahead::of(run, looks_ahead))
+        Ok(Ahead::of(run, calls_script, start))
     }
 }

@@ -63,10 +63,6 @@ impl Stage for ReplaceRoot {
         Division::Shards
     }
 
-    fn calls_script(&self) -> bool {
-        self.expression.calls_script()
-    }
-
     fn is_one_to_one(&self) -> bool {
         true
     }
@@ -79,7 +75,8 @@ impl Stage for ReplaceRoot {
             keeps_metadata: self.keeps_metadata,
             arena: Arena::new(),
         };
-        Ok(Ahead::of(run, start.looks_ahead() && self.calls_script()))
+        let calls_script = start.may_keep() && self.expression.calls_script();
+        Ok(Ahead::of(run, calls_script, start))
     }
 }
 

@@ -189,11 +189,6 @@ impl Pipeline {
         let gathers = |member: &Member| member.stage.gathers();
         let end = self.members.iter().position(gathers)?;
         let (before, _) = self.members.split_at(end);
-        // Scripts run one after the other.
-        let calls = |member: &Member| member.stage.calls_script();
-        if self.members.iter().take(end + 1).any(calls) {
-            return None;
-        }
         let is_alone = |member: &Member| {
             let mut read = Vec::new();
             member.stage.collections_read(&mut read);

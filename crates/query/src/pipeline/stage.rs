@@ -58,11 +58,6 @@ pub trait Stage: Any + fmt::Debug + Send + Sync {
         false
     }
 
-    /// Whether it calls scripts for each document.
-    fn calls_script(&self) -> bool {
-        false
-    }
-
     /// The other collections that it reads: the database where it is named, and the name.
     fn collections_read(&self, _names: &mut Vec<(Option<String>, String)>) {}
 

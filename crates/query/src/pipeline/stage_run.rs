@@ -56,6 +56,7 @@ pub enum Feeding<'s> {
     /// As a whole, and each document is worked off before the next one comes.
     OneByOne,
     /// Other executions see the other parts of it, and what their stages hold, all hold together.
+    /// Documents may be kept until the part ends.
     InParts(&'s Arc<Together>),
     /// As a whole, and documents may be kept until there are more: whoever pushes them asks for their
     /// release where no more come for now.
@@ -63,15 +64,16 @@ pub enum Feeding<'s> {
 }
 
 impl Start<'_> {
+    /// Whether documents may be kept until there are more.
+    pub fn may_keep(&self) -> bool {
+        !matches!(self.feeding, Feeding::OneByOne)
+    }
+
     pub fn together(&self) -> Option<&Arc<Together>> {
         match self.feeding {
             Feeding::InParts(together) => Some(together),
             Feeding::OneByOne | Feeding::InBatches => None,
         }
-    }
-
-    pub fn looks_ahead(&self) -> bool {
-        matches!(self.feeding, Feeding::InBatches)
     }
 }
 
@@ -123,6 +125,14 @@ pub trait StageRun: Any + Send {
 
     /// Adds what `explain` tells of its run beside what all stages tell.
     fn explain(&self, _: &mut DocumentWriter) {}
+}
+
+/// What a run is to absorb was none of its stage.
+pub(super) fn not_alike() -> QueryError {
+    QueryError::new(
+        ErrorKind::InternalError,
+        "the parts of a pipeline were run as different stages",
+    )
 }
 
 /// Appends a count as `explain` shows it.

@@ -18,7 +18,7 @@ use crate::expression::value::check_depth;
 use crate::expression::{Arena, Expression, Root, byte_len};
 use crate::memory::{Holding, consumer};
 use crate::pipeline::accumulator::{self, Accumulator, State};
-use crate::pipeline::stage_run::{Drained, Flow, Next, StageRun, Start, append_count};
+use crate::pipeline::stage_run::{Drained, Flow, Next, StageRun, Start, append_count, not_alike};
 use crate::spill::Runs;
 use crate::variables::Variables;
 
@@ -227,7 +227,7 @@ impl StageRun for GroupRun {
                 Ok(())
             }
             Ok(later) => self.absorb_groups(*later, budget),
-            Err(_) => Ok(()),
+            Err(_) => Err(not_alike()),
         }
     }
 

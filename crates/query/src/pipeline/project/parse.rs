@@ -271,16 +271,16 @@ impl Projector {
         });
         // Scores go with documents until they are dropped.
         if mode == Mode::Inclusion && context.text.is_some() {
-            tree.fields.push(TEXT_SCORE_FIELD.into(), Action::Include);
+            tree.push(TEXT_SCORE_FIELD.into(), Action::Include);
         }
         if mode == Mode::Inclusion && context.names_metadata {
             for name in metadata::field_names() {
-                tree.fields.push(name.into(), Action::Include);
+                tree.push(name.into(), Action::Include);
             }
         }
         // `_id` goes with an inclusion unless it is turned away.
         if mode == Mode::Inclusion && tree.fields.place("_id").is_none() {
-            tree.fields.push_first("_id".into(), Action::Include);
+            tree.include_first("_id".into());
         }
         if mode == Mode::Exclusion {
             tree.fields

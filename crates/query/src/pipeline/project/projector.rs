@@ -11,6 +11,7 @@ use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::expression::value::check_depth;
 use crate::expression::{Arena, Env, check_size};
+use crate::javascript::ahead;
 use crate::pipeline::dependencies::Needed;
 use crate::variables::Variables;
 
@@ -73,7 +74,24 @@ impl Projector {
             .with_collator(self.collator.as_ref())
             .with_outer(variables);
         let made = self.fields(&self.tree, document, &env, needed, writer);
-        made.map_err(|error| first_error(&self.tree, &env).unwrap_or(error))
+        made.map_err(|error| match ahead::is_waiting() {
+            true => error,
+            false => first_error(&self.tree, &env).unwrap_or(error),
+        })
+    }
+
+    /// Works out what is computed, for the scripts that are called for it.
+    pub(super) fn compute(
+        &self,
+        document: &RawDocument,
+        arena: &Arena,
+        variables: &Variables,
+    ) -> Result<(), QueryError> {
+        let root = arena.root(document).expecting(self.reads);
+        let env = Env::new(root, &self.budget)
+            .with_collator(self.collator.as_ref())
+            .with_outer(variables);
+        first_error(&self.tree, &env).map_or(Ok(()), Err)
     }
 
     fn fields(
@@ -85,14 +103,23 @@ impl Projector {
         writer: &mut DocumentWriter,
     ) -> Result<(), QueryError> {
         let mut present = Places::default();
+        let is_inclusion = self.mode == Mode::Inclusion;
+        let mut unread = tree.read;
         for element in elements(document) {
+            // Nothing behind the last field that is included is of interest.
+            if is_inclusion && unread == 0 {
+                break;
+            }
             let Some(place) = tree.fields.place_of(element.name_bytes()) else {
-                if self.mode != Mode::Inclusion && needed.includes(element.name_bytes()) {
+                if !is_inclusion && needed.includes(element.name_bytes()) {
                     writer.append_element(&element);
                 }
                 continue;
             };
             present.add(place);
+            if !matches!(tree.fields.at(place).1, Action::Compute(..)) {
+                unread = unread.saturating_sub(1);
+            }
             match &tree.fields.at(place).1 {
                 Action::Include => writer.append_element(&element),
                 Action::Exclude => {}
@@ -224,7 +251,6 @@ fn append(
 }
 
 /// MongoDB works out what is computed in the order in which it is written.
-#[cold]
 fn first_error(tree: &Tree, env: &Env<'_>) -> Option<QueryError> {
     tree.fields.iter().find_map(|(_, action)| match action {
         Action::Compute(node, _) => node.evaluate(env).err(),

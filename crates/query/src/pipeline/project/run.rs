@@ -31,6 +31,12 @@ impl StageRun for ProjectRun {
 impl Scripted for ProjectRun {
     type Found = RawDocumentBuf;
 
+    fn ask(&mut self, document: &RawDocument) -> Result<(), QueryError> {
+        self.arena.reset();
+        self.projector
+            .compute(document, &self.arena, &self.variables)
+    }
+
     fn work_out(&mut self, document: &RawDocument) -> Result<RawDocumentBuf, QueryError> {
         self.arena.reset();
         let mut writer = DocumentWriter::with_capacity(document.as_bytes().len());

@@ -15,6 +15,8 @@ pub(super) struct Tree {
     pub fields: Named<Action>,
     /// Whether something is computed here or below.
     pub computes: bool,
+    /// How many of the fields are not computed themselves.
+    pub read: usize,
 }
 
 #[derive(Debug)]
@@ -36,12 +38,12 @@ impl Tree {
         let index = self.fields.place(first);
         match (index, rest.is_empty()) {
             (None, true) => {
-                self.fields.push(first.clone(), action);
+                self.push(first.clone(), action);
             }
             (None, false) => {
                 let mut tree = Tree::default();
                 tree.insert(rest, action)?;
-                self.fields.push(first.clone(), Action::Nested(tree));
+                self.push(first.clone(), Action::Nested(tree));
             }
             (Some(_), true) => {
                 return Err(Collision {
@@ -58,6 +60,18 @@ impl Tree {
             },
         }
         Ok(())
+    }
+
+    /// Adds a field that is not there yet behind the others.
+    pub fn push(&mut self, name: Box<str>, action: Action) {
+        self.read += usize::from(!matches!(action, Action::Compute(..)));
+        self.fields.push(name, action);
+    }
+
+    /// Adds one that is included before the others.
+    pub fn include_first(&mut self, name: Box<str>) {
+        self.read += 1;
+        self.fields.push_first(name, Action::Include);
     }
 
     pub fn visit<'t>(&'t self, visit: &mut dyn FnMut(&'t Action, &str), prefix: &str) {
