@@ -1,21 +1,63 @@
 //! JavaScript inside queries (`$where`, `$function`, `$accumulator`), in script hosts.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use banyan_execution::Interrupt;
-use banyan_query::javascript::{self, Answers, Call, JavaScript};
+use banyan_execution::{Interrupt, parallel};
+use banyan_query::javascript::{self, Answers, Call, JavaScript, Running};
 use banyan_query::{ErrorKind, QueryError};
-use banyan_script::hosts::Session;
+use banyan_script::hosts::{BegunCall, Interrupted, Session};
 use banyan_script::{Hosts, JobError};
 use bson::{RawBson, RawDocument, RawDocumentBuf};
 
-/// What scripts have in their variables.
-pub struct Variables(Session);
+/// What scripts have in their variables. Each call is of a session, and no two calls of one run at the
+/// same time: where several workers call scripts, there are as many sessions. A single one always has
+/// the first.
+pub struct Variables {
+    hosts: Hosts,
+    places: Vec<Place>,
+}
+
+#[derive(Default)]
+struct Place {
+    is_taken: AtomicBool,
+    session: OnceLock<Session>,
+}
 
 impl Variables {
     pub fn new(hosts: &Hosts) -> Variables {
-        Variables(hosts.session())
+        let mut places = Vec::new();
+        places.resize_with(parallel::workers().max(1), Place::default);
+        Variables {
+            hosts: hosts.clone(),
+            places,
+        }
+    }
+
+    /// The first session that is free; if there is none, the first, which is waited for.
+    fn begin(
+        &self,
+        request: &RawDocument,
+        interrupted: Interrupted,
+    ) -> Result<(BegunCall<'_>, Taken<'_>), JobError> {
+        let mut places = self.places.iter();
+        let place = places.find(|place| !place.is_taken.swap(true, Ordering::Acquire));
+        let taken = Taken(place);
+        let place = place.or(self.places.first()).ok_or(JobError::Protocol)?;
+        let session = place.session.get_or_init(|| self.hosts.session());
+        Ok((session.begin(request, interrupted)?, taken))
+    }
+}
+
+/// A place that is given back with this, if it was free.
+struct Taken<'v>(Option<&'v Place>);
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.0 {
+            place.is_taken.store(false, Ordering::Release);
+        }
     }
 }
 
@@ -55,12 +97,45 @@ impl JavaScript for Engine {
     fn run_each(&self, calls: &[&Call]) -> Result<Answers, QueryError> {
         self.each(&javascript::each(calls))
     }
+
+    fn begin_each(&self, calls: &[&Call]) -> Result<Box<dyn Running + '_>, QueryError> {
+        let (call, _taken) = self.begin(&javascript::each(calls))?;
+        Ok(Box::new(Begun {
+            engine: self,
+            call,
+            _taken,
+        }))
+    }
+}
+
+/// Calls that a script host makes.
+struct Begun<'e> {
+    engine: &'e Engine,
+    call: BegunCall<'e>,
+    // Dropped behind the call.
+    _taken: Taken<'e>,
+}
+
+impl Running for Begun<'_> {
+    fn finish(self: Box<Self>) -> Result<Answers, QueryError> {
+        let Begun {
+            engine,
+            call,
+            _taken,
+        } = *self;
+        let answer = call.finish().map_err(|error| engine.query_error(error))?;
+        Ok(engine.answers(&answer))
+    }
 }
 
 impl Engine {
     /// What a request of several scripts ([`javascript::each`]) comes to.
     pub fn each(&self, request: &RawDocument) -> Result<Answers, QueryError> {
         let answer = self.call(request)?;
+        Ok(self.answers(&answer))
+    }
+
+    fn answers(&self, answer: &RawDocument) -> Answers {
         let values = answer.get_array("values").into_iter().flatten();
         let failure = answer.get_document("failure").ok();
         let failed = |failure: &RawDocument| {
@@ -69,16 +144,22 @@ impl Engine {
                 message: failure.get_str("message").unwrap_or_default().to_string(),
             })
         };
-        Ok(Answers {
+        Answers {
             values: values.map_while(Result::ok).map(RawBson::from).collect(),
             failure: failure.map(failed),
-        })
+        }
+    }
+
+    fn begin(&self, request: &RawDocument) -> Result<(BegunCall<'_>, Taken<'_>), QueryError> {
+        let interrupt = self.interrupt.clone();
+        let interrupted = Arc::new(move || interrupt.check().is_err());
+        let begun = self.variables.begin(request, interrupted);
+        begun.map_err(|error| self.query_error(error))
     }
 
     fn call(&self, request: &RawDocument) -> Result<RawDocumentBuf, QueryError> {
-        let interrupt = self.interrupt.clone();
-        let interrupted = Arc::new(move || interrupt.check().is_err());
-        let answer = self.variables.0.call(request, interrupted);
+        let (call, _taken) = self.begin(request)?;
+        let answer = call.finish();
         answer.map_err(|error| self.query_error(error))
     }
 

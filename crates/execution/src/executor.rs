@@ -22,9 +22,8 @@ use crate::request::{ReadView, Request};
 use crate::row::{Row, RowStream};
 use crate::stats::PlanSummaryStats;
 
-/// So many members are read at once at most, and so many bytes if one document is not more.
-const BATCH_MEMBERS: usize = 64;
-const BATCH_BYTES: usize = 128 * 1024;
+/// For a member of a batch so many bytes are read, except for a document that is larger alone.
+const MEMBER_BYTES: usize = 2048;
 /// So many keys are read until a plan is asked again whether several may go on.
 const LOOK_AGAIN: u64 = 4096;
 /// Keys alone are counted so many times as fast as documents are read.
@@ -54,6 +53,7 @@ pub struct Executor {
     ended: bool,
     /// So many members are read at once next.
     batch: usize,
+    batch_max: usize,
     out: Vec<Member>,
     is_sorted: bool,
     began: Instant,
@@ -107,15 +107,16 @@ impl Executor {
             collection: view.collection.clone(),
             snapshot: Some(view.snapshot.clone()),
             later: view.later.clone(),
-            root,
             ticker: Ticker::new(slot.clone()),
             examined: Examined::default(),
             ahead: VecDeque::new(),
             ended: false,
             batch: 1,
+            batch_max: root.batch_members(),
             out: Vec::new(),
             is_sorted: false,
             began: Instant::now(),
+            root,
             stats: Arc::new(PlanSummaryStats::new(summary, query.clone())),
             rejected: Vec::new(),
             candidates: Vec::new(),
@@ -163,7 +164,7 @@ impl Executor {
                     break;
                 }
             }
-            self.advance(BATCH_MEMBERS, u64::MAX)?;
+            self.advance(self.batch_max, u64::MAX)?;
         }
         sink.seal()?;
         let rest = rest.into_iter().flatten();
@@ -276,8 +277,8 @@ impl Executor {
             self.advance_by(self.batch.min(most), u64::MAX, reading)?;
         }
         let bytes: usize = self.ahead.iter().map(Member::bytes).sum();
-        match bytes < BATCH_BYTES {
-            true => self.batch = (self.batch * 2).min(BATCH_MEMBERS),
+        match bytes < self.batch_max * MEMBER_BYTES {
+            true => self.batch = (self.batch * 2).min(self.batch_max),
             false => self.batch = (self.batch / 2).max(1),
         }
         Ok(())
@@ -460,7 +461,7 @@ impl RowStream for Executor {
             if out.len() >= wanted || self.ended {
                 return Ok(());
             }
-            if !out.is_empty() && self.batch >= BATCH_MEMBERS {
+            if !out.is_empty() && self.batch >= self.batch_max {
                 return Ok(());
             }
             self.read(wanted - out.len(), Reading::Ahead)?;

@@ -25,8 +25,6 @@ use crate::plan::explain::clamp;
 use crate::shares::{Share, Shares};
 use crate::tickets;
 
-/// So many members are read at once.
-const BATCH_MEMBERS: usize = 64;
 /// So many are counted at once.
 const COUNTED_AT_ONCE: u64 = 4096;
 /// How often a worker that waits for the others looks at its interrupt.
@@ -354,7 +352,8 @@ where
             }
         };
         let mut ticker = Ticker::new(self.slot.clone());
-        let mut out: Vec<Member> = Vec::with_capacity(BATCH_MEMBERS);
+        let batch = stage.batch_members();
+        let mut out: Vec<Member> = Vec::with_capacity(batch);
         let counts = part.sink.count(0);
         loop {
             let mut run = Run::new(&self.snapshot, &mut ticker, &mut part.examined, u64::MAX);
@@ -363,7 +362,7 @@ where
                 part.sink.count(found);
                 progress
             } else {
-                stage.next(&mut run, BATCH_MEMBERS, &mut out)?
+                stage.next(&mut run, batch, &mut out)?
             };
             let mut reached = None;
             for member in out.drain(..) {

@@ -40,6 +40,18 @@ pub trait JavaScript: Send + Sync + fmt::Debug {
             },
         )
     }
+
+    /// Begins what `run_each` does, if something else can be done meanwhile. Until it is finished the
+    /// engine is asked nothing else.
+    fn begin_each(&self, calls: &[&Call]) -> Result<Box<dyn Running + '_>, QueryError> {
+        Ok(Box::new(self.run_each(calls)?))
+    }
+}
+
+/// Calls that are being made.
+pub trait Running {
+    /// Waits for them: what [`JavaScript::run_each`] gives.
+    fn finish(self: Box<Self>) -> Result<Answers, QueryError>;
 }
 
 /// What the first of several scripts have come to.
@@ -48,6 +60,12 @@ pub struct Answers {
     pub values: Vec<RawBson>,
     /// What the one behind those has failed with, if it has. None was run behind it.
     pub failure: Option<QueryError>,
+}
+
+impl Running for Answers {
+    fn finish(self: Box<Self>) -> Result<Answers, QueryError> {
+        Ok(*self)
+    }
 }
 
 /// The engine of a context, which may have none.

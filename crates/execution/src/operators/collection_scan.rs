@@ -298,6 +298,10 @@ impl Operator for CollectionScan {
         Ok((self.examined - examined, progress))
     }
 
+    fn calls_script(&self) -> bool {
+        self.calls_script
+    }
+
     fn save(&mut self) {
         self.scan = None;
     }

@@ -12,7 +12,7 @@ use bson::{RawDocument, RawDocumentBuf, cstr};
 use super::document_filters::DocumentFilters;
 use super::nearby::{Nearby, missing};
 use super::window::{self, Slot, Window};
-use super::{Counts, Explainer, Member, Operator, PASSED_AT_ONCE, Progress, Run, Stage, pull};
+use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage, batch_members, pull};
 use crate::error;
 use crate::parallel::Workers;
 use crate::plan::explain::clamp;
@@ -251,6 +251,10 @@ impl Operator for Fetch {
         Ok(done)
     }
 
+    fn calls_script(&self) -> bool {
+        self.filters.call_script()
+    }
+
     /// Where the key has settled all that there is to match, the document is not read.
     fn pass(
         &mut self,
@@ -258,7 +262,7 @@ impl Operator for Fetch {
         run: &mut Run<'_>,
         most: u64,
     ) -> Result<(u64, u64, Progress), QueryError> {
-        let most = usize::try_from(most).map_or(PASSED_AT_ONCE, |most| most.min(PASSED_AT_ONCE));
+        let most = batch_members(self.calls_script(), most);
         let mut members = Vec::with_capacity(most);
         if self.filters.settled.is_some() || self.filters.all.is_none() || self.may_be_gone {
             let (works, progress) = self.next(inputs, run, most, &mut members)?;

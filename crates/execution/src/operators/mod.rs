@@ -109,8 +109,18 @@ impl Member {
 /// To count a key takes about as long as to look at so many bytes.
 const COUNTED_KEY_BYTES: usize = 16;
 
-/// So many members are made at once where nobody wants them.
-const PASSED_AT_ONCE: usize = 64;
+/// So many members are read at once at most.
+const BATCH_MEMBERS: usize = 64;
+/// So many if scripts decide about them, which are called for all of them together.
+const SCRIPTED_BATCH_MEMBERS: usize = 1024;
+
+fn batch_members(calls_script: bool, wanted: u64) -> usize {
+    let most = match calls_script {
+        true => SCRIPTED_BATCH_MEMBERS,
+        false => BATCH_MEMBERS,
+    };
+    usize::try_from(wanted).map_or(most, |wanted| wanted.min(most))
+}
 
 /// Whether an operator has more to hand on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,10 +153,15 @@ pub trait Operator: Any + Send {
         run: &mut Run<'_>,
         most: u64,
     ) -> Result<(u64, u64, Progress), QueryError> {
-        let most = usize::try_from(most).map_or(PASSED_AT_ONCE, |most| most.min(PASSED_AT_ONCE));
+        let most = batch_members(self.calls_script(), most);
         let mut members = Vec::with_capacity(most);
         let (works, progress) = self.next(inputs, run, most, &mut members)?;
         Ok((works, members.len() as u64, progress))
+    }
+
+    /// Whether it calls scripts for what it hands on.
+    fn calls_script(&self) -> bool {
+        false
     }
 
     /// Lets go of what depends on the snapshot and keeps the position.
@@ -268,6 +283,15 @@ impl Stage {
         let (works, passed, progress) = self.operator.pass(&mut self.inputs, run, most)?;
         self.counts.note(works, passed, progress);
         Ok((passed, progress))
+    }
+
+    /// How many members are worth reading at once.
+    pub fn batch_members(&self) -> usize {
+        batch_members(self.calls_script(), u64::MAX)
+    }
+
+    fn calls_script(&self) -> bool {
+        self.operator.calls_script() || self.inputs.iter().any(Stage::calls_script)
     }
 
     /// Lets go of what depends on the snapshot and keeps the position.

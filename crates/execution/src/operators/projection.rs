@@ -179,6 +179,10 @@ impl Operator for Projection {
         Ok((works, progress))
     }
 
+    fn calls_script(&self) -> bool {
+        self.calls_script
+    }
+
     fn part(&self, _: &Share) -> Option<Box<dyn Operator>> {
         Some(Box::new(Projection {
             output: self.output.clone(),

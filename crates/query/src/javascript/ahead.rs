@@ -6,6 +6,10 @@
 //! So a script is run for no document, and with no arguments, for which it would not be run one by
 //! one, wherever in an expression it stands; and the first document that fails is the first that would.
 
+mod rounds;
+
+pub use rounds::{Round, for_all, go_on};
+
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -14,8 +18,6 @@ use bson::RawBson;
 use super::{Call, Input, Script, defined};
 use crate::error::{ErrorKind, QueryError};
 
-/// So many bytes are sent at once, except for a request that is larger alone.
-const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// Of one document so many scripts are run ahead. Each is a round in which everything before it is
 /// worked out once more.
 const SCRIPTS_MAX: usize = 16;
@@ -35,6 +37,10 @@ struct Notes {
     asked: Option<Call>,
     /// What is not known is run at once.
     alone: bool,
+    /// The engine makes other calls: nothing can be run at once.
+    is_engine_busy: bool,
+    /// Something would have been.
+    is_postponed: bool,
 }
 
 #[derive(Debug)]
@@ -72,9 +78,12 @@ impl Notes {
             self.alone = true;
         }
         if self.alone || self.used >= SCRIPTS_MAX {
-            return None;
-        }
-        if self.asked.is_none() {
+            if !self.is_engine_busy {
+                return None;
+            }
+            self.alone = true;
+            self.is_postponed = true;
+        } else if self.asked.is_none() {
             self.asked = Some(Call::new(script, input));
         }
         // Nobody is told; a message would only take time.
@@ -86,11 +95,15 @@ impl Notes {
             self.known.push(Known { call, answer });
         }
     }
+
+    fn is_waiting(&self) -> bool {
+        self.asked.is_some() || self.is_postponed
+    }
 }
 
 /// Whether the attempt that is being made on this thread has come to a script that is yet to be run.
 pub(crate) fn is_waiting() -> bool {
-    NOTES.with_borrow(|notes| notes.as_ref().is_some_and(|notes| notes.asked.is_some()))
+    NOTES.with_borrow(|notes| notes.as_ref().is_some_and(Notes::is_waiting))
 }
 
 /// What is worked out for each of several documents.
@@ -125,35 +138,31 @@ impl<T> Default for Attempt<T> {
     }
 }
 
-/// Whether all has been done that was to be done at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Round {
-    Whole,
-    /// The scripts took long: not all of them were run.
-    CutShort,
-}
-
 impl<T> Attempt<T> {
     /// What has come of it, if it is done.
     pub fn take(&mut self) -> Option<Result<T, QueryError>> {
         self.outcome.take()
     }
 
-    fn begin<D: Copy>(&mut self, document: D, work: &mut impl Work<D, T>) {
-        if self.notes.asked.is_some() {
+    /// Makes the attempt, unless it waits for something.
+    fn make<D: Copy>(&mut self, document: D, work: &mut impl Work<D, T>, is_engine_busy: bool) {
+        let notes = &mut self.notes;
+        if notes.asked.is_some() || notes.alone && is_engine_busy {
             return;
         }
-        self.notes.used = 0;
-        let is_first = self.notes.known.is_empty() && !self.notes.alone;
+        let is_first = notes.known.is_empty() && !notes.alone;
+        notes.used = 0;
+        notes.is_engine_busy = is_engine_busy;
+        notes.is_postponed = false;
         let outcome = {
-            let _noting = Noting::new(&mut self.notes);
+            let _noting = Noting::new(notes);
             let asked = match is_first {
                 true => work.ask(document),
                 false => Ok(()),
             };
             asked.and_then(|()| work.work_out(document))
         };
-        if self.notes.asked.is_none() {
+        if !self.notes.is_waiting() {
             self.notes.known = Vec::new();
             self.outcome = Some(outcome);
         }
@@ -177,105 +186,4 @@ impl Drop for Noting<'_> {
     fn drop(&mut self) {
         *self.notes = NOTES.replace(self.before.take()).unwrap_or_default();
     }
-}
-
-/// Goes on with those attempts that are not done, each for its document. What all of them ask scripts
-/// is sent in one request. Nothing is begun behind an attempt that has failed.
-pub fn go_on<'t, D: Copy, T: 't>(
-    attempts: impl IntoIterator<Item = (D, &'t mut Attempt<T>)>,
-    work: &mut impl Work<D, T>,
-) -> Round {
-    let mut asking = Vec::new();
-    let mut bytes = 0;
-    for (document, attempt) in attempts {
-        if attempt.outcome.is_none() {
-            attempt.begin(document, work);
-        }
-        if matches!(attempt.outcome, Some(Err(_))) {
-            break;
-        }
-        if let Some(asked) = &attempt.notes.asked {
-            bytes += asked.byte_len();
-            asking.push(attempt);
-            if bytes > REQUEST_BYTES_MAX {
-                break;
-            }
-        }
-    }
-    ask(asking)
-}
-
-/// Works something out for all of the documents, their scripts together. What the first fails with is
-/// the error.
-pub fn for_all<D: Copy, T>(
-    documents: &[D],
-    mut work: impl FnMut(D) -> Result<T, QueryError>,
-) -> Result<Vec<T>, QueryError> {
-    let mut attempts: Vec<Attempt<T>> = Vec::new();
-    attempts.resize_with(documents.len(), Attempt::default);
-    let mut found = Vec::with_capacity(documents.len());
-    while found.len() < documents.len() {
-        let all = documents.iter().copied().zip(&mut attempts);
-        go_on(all.skip(found.len()), &mut work);
-        while let Some(done) = attempts.get_mut(found.len()).and_then(Attempt::take) {
-            found.push(done?);
-        }
-    }
-    Ok(found)
-}
-
-fn ask<T>(mut asking: Vec<&mut Attempt<T>>) -> Round {
-    let calls = asking.iter().filter_map(|one| one.notes.asked.as_ref());
-    let calls: Vec<&Call> = calls.collect();
-    let Some(first) = calls.first() else {
-        return Round::Whole;
-    };
-    // All of them are of one query, which has one engine.
-    let answers = first
-        .script()
-        .engine()
-        .and_then(|engine| engine.run_each(&calls));
-    let sent = calls.len();
-    match answers {
-        Ok(answers) if !answers.values.is_empty() || answers.failure.is_some() => {
-            let values = answers.values.into_iter().map(Ok);
-            let known = values.chain(answers.failure.map(Err));
-            let mut count = 0;
-            for (attempt, answer) in asking.iter_mut().zip(known) {
-                attempt.notes.learn(answer);
-                count += 1;
-            }
-            match count < sent {
-                true => Round::CutShort,
-                false => Round::Whole,
-            }
-        }
-        // One of them may have taken the host with it, before which others have nothing to fear.
-        Ok(_) => run_alone(asking),
-        Err(error) if sent > 1 && is_of_one(&error) => run_alone(asking),
-        Err(error) => {
-            if let Some(first) = asking.first_mut() {
-                first.notes.asked = None;
-                first.outcome = Some(Err(error));
-            }
-            Round::Whole
-        }
-    }
-}
-
-/// From now on their scripts are run one by one.
-fn run_alone<T>(asking: Vec<&mut Attempt<T>>) -> Round {
-    for attempt in asking {
-        attempt.notes.asked = None;
-        attempt.notes.alone = true;
-    }
-    Round::Whole
-}
-
-/// Whether it is one script's failure, and not the end of the whole query.
-fn is_of_one(error: &QueryError) -> bool {
-    matches!(
-        error.kind,
-        ErrorKind::JsInterpreterFailure | ErrorKind::ExceededMemoryLimit
-    )
 }

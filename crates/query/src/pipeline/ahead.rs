@@ -19,7 +19,7 @@ use crate::javascript::ahead::{self, Attempt, Round, Work};
 
 /// So many documents wait for each other at most, and so many bytes of them, except for one that is
 /// larger alone.
-const DOCUMENTS_MAX: usize = 256;
+const DOCUMENTS_MAX: usize = 1024;
 const BYTES_MAX: usize = 1 << 20;
 
 /// A run that works something out for each document before it does anything with it, of which it keeps

@@ -2,7 +2,7 @@
 //! by document.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use banyan_document::extjson;
 use bson::{RawBson, RawDocument, RawDocumentBuf, rawdoc};
@@ -11,9 +11,9 @@ use super::{Flow, Pipeline};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::items;
-use crate::javascript::{Answers, Call, JavaScript};
+use crate::javascript::{Answers, Call, JavaScript, Running};
 
-const DOCUMENTS: i32 = 600;
+const DOCUMENTS: i32 = 1600;
 
 /// How an engine answers several requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +30,28 @@ enum Manner {
 struct Functions {
     manner: Manner,
     requests: AtomicUsize,
+    /// Calls have been begun and not finished.
+    is_busy: AtomicBool,
+}
+
+struct Begun<'f> {
+    answers: Result<Answers, QueryError>,
+    is_busy: &'f AtomicBool,
+}
+
+impl Running for Begun<'_> {
+    fn finish(self: Box<Self>) -> Result<Answers, QueryError> {
+        self.is_busy.store(false, Ordering::Relaxed);
+        self.answers
+    }
 }
 
 impl Functions {
+    fn request(&self) {
+        assert!(!self.is_busy.load(Ordering::Relaxed));
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn call(&self, request: &RawDocument) -> Result<RawBson, QueryError> {
         let arguments = request.get_array("arguments").unwrap();
         let first = items(arguments).next().unwrap();
@@ -51,12 +70,12 @@ impl Functions {
 
 impl JavaScript for Functions {
     fn run(&self, request: &RawDocument) -> Result<RawBson, QueryError> {
-        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.request();
         self.call(request)
     }
 
     fn run_each(&self, calls: &[&Call]) -> Result<Answers, QueryError> {
-        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.request();
         let most = match self.manner {
             Manner::All | Manner::Dies => calls.len(),
             Manner::Three => 3,
@@ -73,6 +92,15 @@ impl JavaScript for Functions {
             }
         }
         Ok(answers)
+    }
+
+    fn begin_each(&self, calls: &[&Call]) -> Result<Box<dyn Running + '_>, QueryError> {
+        let answers = self.run_each(calls);
+        self.is_busy.store(true, Ordering::Relaxed);
+        Ok(Box::new(Begun {
+            answers,
+            is_busy: &self.is_busy,
+        }))
     }
 }
 
@@ -91,6 +119,7 @@ fn parse(stages: &str, manner: Manner) -> (Pipeline, Arc<Functions>) {
     let functions = Arc::new(Functions {
         manner,
         requests: AtomicUsize::new(0),
+        is_busy: AtomicBool::new(false),
     });
     let context = Context {
         javascript: Some(functions.clone()),
@@ -281,7 +310,7 @@ fn in_parts(stages: &str, manner: Manner) -> Run {
     for half in 0..2 {
         let mut part = gathering.start_part(&together).unwrap();
         part.begin(half as u64);
-        let mut own = input().skip(half * 300).take(300);
+        let mut own = input().skip(half * 800).take(800);
         let fed = own.try_for_each(|document| part.push(&document?).map(|_| ()));
         failure = failure.or(fed.and_then(|()| part.seal()).err());
         parts.push(part);

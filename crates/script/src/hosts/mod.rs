@@ -28,7 +28,7 @@ pub use job::{Counters, Existing, MapReduceJob, MapReduceSpec, Mapped, Reduced};
 pub use merge::{Group, Merge};
 pub use options::HostOptions;
 pub use runs::Run;
-pub use session::Session;
+pub use session::{BegunCall, Session};
 
 use crate::host::sandbox;
 use pool::Pool;

@@ -38,11 +38,13 @@ struct Seat {
 
 impl Callers {
     pub fn new(options: &HostOptions) -> Callers {
+        // Each worker of a query may call scripts.
+        let seats = options.hosts_max.max(options.lanes).max(1);
         let options = HostOptions {
             lanes: 1,
             ..options.clone()
         };
-        let seats = (0..options.hosts_max.max(1)).map(|_| Seat::default());
+        let seats = (0..seats).map(|_| Seat::default());
         Callers {
             seats: seats.collect(),
             options,
@@ -96,6 +98,15 @@ impl Session {
         request: &RawDocument,
         interrupted: Interrupted,
     ) -> Result<RawDocumentBuf, JobError> {
+        self.begin(request, interrupted)?.finish()
+    }
+
+    /// Begins such a call. Whoever calls anything else meanwhile waits until it is finished.
+    pub fn begin(
+        &self,
+        request: &RawDocument,
+        interrupted: Interrupted,
+    ) -> Result<BegunCall<'_>, JobError> {
         let mut seat = self.seat.lock();
         let mut host = self.sit(&mut seat, &interrupted)?;
         if !host.as_mut().is_some_and(Host::is_alive) {
@@ -105,14 +116,19 @@ impl Session {
         let Some(running) = host.as_ref() else {
             return Err(JobError::Protocol);
         };
-        let called = self.call_in(running, request, interrupted);
-        match &called {
-            // A heap that has been full has been lent more than it should have.
-            Err(JobError::Script { code, .. }) if *code == EXCEEDED_MEMORY_LIMIT => *host = None,
-            Ok(_) | Err(JobError::Script { .. }) => {}
-            Err(_) => *host = None,
-        }
-        called
+        let channel = Channel::open(running, 0, interrupted, self.prints.clone())?;
+        let mut call = BegunCall {
+            channel,
+            host,
+            _seat: seat,
+            is_answered: false,
+        };
+        let request = request.as_bytes();
+        let mut payload = Vec::with_capacity(8 + request.len());
+        payload.extend_from_slice(&self.number.to_le_bytes());
+        payload.extend_from_slice(request);
+        call.channel.send(Kind::Call, &payload)?;
+        Ok(call)
     }
 
     /// The host to call. One that has another session's script for long is left to it, and what
@@ -140,20 +156,31 @@ impl Session {
             *seat = Some(at);
         }
     }
+}
 
-    fn call_in(
-        &self,
-        host: &Host,
-        request: &RawDocument,
-        interrupted: Interrupted,
-    ) -> Result<RawDocumentBuf, JobError> {
-        let mut channel = Channel::open(host, 0, interrupted, self.prints.clone())?;
-        let request = request.as_bytes();
-        let mut payload = Vec::with_capacity(8 + request.len());
-        payload.extend_from_slice(&self.number.to_le_bytes());
-        payload.extend_from_slice(request);
-        channel.send(Kind::Call, &payload)?;
-        match channel.receive(&mut payload)? {
+/// A call that a host is at.
+pub struct BegunCall<'s> {
+    channel: Channel,
+    host: MutexGuard<'s, Option<Host>>,
+    _seat: MutexGuard<'s, Option<usize>>,
+    is_answered: bool,
+}
+
+impl BegunCall<'_> {
+    pub fn finish(mut self) -> Result<RawDocumentBuf, JobError> {
+        let answer = self.receive();
+        self.is_answered = match &answer {
+            // A heap that has been full has been lent more than it should have.
+            Err(JobError::Script { code, .. }) => *code != EXCEEDED_MEMORY_LIMIT,
+            Ok(_) => true,
+            Err(_) => false,
+        };
+        answer
+    }
+
+    fn receive(&mut self) -> Result<RawDocumentBuf, JobError> {
+        let mut payload = Vec::new();
+        match self.channel.receive(&mut payload)? {
             Kind::Returned => {}
             _ => return Err(JobError::Protocol),
         }
@@ -165,6 +192,15 @@ impl Session {
             });
         }
         Ok(answer)
+    }
+}
+
+impl Drop for BegunCall<'_> {
+    fn drop(&mut self) {
+        // Whatever the host may still say would be taken for the answer to the next call.
+        if !self.is_answered {
+            *self.host = None;
+        }
     }
 }
 
