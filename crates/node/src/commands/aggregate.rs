@@ -16,7 +16,7 @@ use banyan_query::filter::Filter;
 use banyan_query::metadata::MetadataSet;
 use banyan_query::pipeline::{
     self, Dependencies, Execution, Flow, GeoNear, Group, Limit, Match, NearFields, Output,
-    Pipeline, Representative, Run, Sample, Sort, SortKey,
+    Pipeline, Representative, Run, Sample, Sort, SortKey, Sources,
 };
 use banyan_query::query_settings::PARAMETER;
 use banyan_query::view::Resolved;
@@ -349,7 +349,7 @@ pub fn rows(
         }
     };
     let sources = pipeline_sources::of(ctx, &pipeline, &slot)?;
-    let gathering = pipeline.gathering();
+    let gathering = Gathering::of(&pipeline, sources.as_ref());
     let run = pipeline.run(input, sources).map_err(errors::query)?;
     Ok(Results {
         rows: Box::new(PipelineRows { run, gathering }),
@@ -378,8 +378,23 @@ impl Iterator for Input {
 /// The results of a pipeline, for a cursor.
 struct PipelineRows {
     run: Run<Input>,
-    /// The stages that may run over parts of the input at once, until it has been tried.
-    gathering: Option<Pipeline>,
+    /// Until it has been tried.
+    gathering: Option<Gathering>,
+}
+
+/// The stages that may run over parts of the input at once, and what they read.
+struct Gathering {
+    pipeline: Pipeline,
+    sources: Option<Arc<dyn Sources>>,
+}
+
+impl Gathering {
+    fn of(pipeline: &Pipeline, sources: Option<&Arc<dyn Sources>>) -> Option<Gathering> {
+        Some(Gathering {
+            pipeline: pipeline.gathering()?,
+            sources: sources.cloned(),
+        })
+    }
 }
 
 impl PipelineRows {
@@ -401,10 +416,12 @@ impl PipelineRows {
 /// much.
 fn divide(
     executor: &mut Executor,
-    gathering: Pipeline,
+    gathering: Gathering,
 ) -> Result<Option<Vec<Execution>>, QueryError> {
     let together = Arc::default();
-    let parts = executor.divide(move || gathering.start_part(&together).map(Gatherer))?;
+    let Gathering { pipeline, sources } = gathering;
+    let make = move || pipeline.start_part(sources.clone(), &together);
+    let parts = executor.divide(move || make().map(Gatherer))?;
     Ok(parts.map(|parts| parts.into_iter().map(|part| part.0).collect()))
 }
 
@@ -674,13 +691,14 @@ fn run_stages(
         pipeline.remove_first();
     }
     let sources = pipeline_sources::of(ctx, pipeline, ctx.slot())?;
-    let mut execution = pipeline.start(sources).map_err(errors::query)?;
+    let gathering = Gathering::of(pipeline, sources.as_ref());
+    let mut execution = pipeline.start_ahead(sources).map_err(errors::query)?;
     let mut returned = 0;
-    let mut run = || {
+    let run = || {
         if count.is_some_and(|count| count > 0) {
             execution.push(&rawdoc! {})?;
         } else if count.is_none()
-            && let Some(gathering) = pipeline.gathering()
+            && let Some(gathering) = gathering
             && let Some(parts) = divide(executor, gathering)?
         {
             parts

@@ -1,7 +1,11 @@
 //! What one stage holds.
 
+use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
 
 use super::consumer::{Consumer, Max};
 use super::limits::Limit;
@@ -13,12 +17,36 @@ const PORTION: usize = 256 * 1024;
 /// A stage that holds no more than this is never asked to make room for others.
 const SMALL: usize = 1024 * 1024;
 
-/// What the holdings of one stage that several threads work for have together. The stage's limit
-/// holds for all of them.
+/// What the executions have together that each see a part of one input. A stage's limit holds for the
+/// holdings of all of them.
 #[derive(Debug, Default)]
 pub struct Together {
     reserved: AtomicUsize,
     holdings: AtomicUsize,
+    /// Of the pipelines inside a stage, by their numbers.
+    inner: Mutex<BTreeMap<usize, Arc<Together>>>,
+    /// What stages have made once for all, by their addresses.
+    made: Mutex<BTreeMap<usize, Arc<dyn Any + Send + Sync>>>,
+}
+
+impl Together {
+    /// Of the executions of one of the pipelines inside a stage.
+    pub(crate) fn within(&self, pipeline: usize) -> Arc<Together> {
+        self.inner.lock().entry(pipeline).or_default().clone()
+    }
+
+    /// What the executions of one stage make only once; empty at first.
+    pub(crate) fn made<S, T>(&self, stage: &Arc<S>) -> Arc<T>
+    where
+        T: Any + Default + Send + Sync,
+    {
+        let mut made = self.made.lock();
+        let known = made
+            .entry(Arc::as_ptr(stage).addr())
+            .or_insert_with(|| Arc::new(T::default()));
+        // No stage makes two kinds of things.
+        known.clone().downcast().unwrap_or_default()
+    }
 }
 
 /// What a stage holds, given back when it is dropped.

@@ -308,7 +308,7 @@ fn in_parts(stages: &str, manner: Manner) -> Run {
     let together = Arc::default();
     let (mut parts, mut failure) = (Vec::new(), None);
     for half in 0..2 {
-        let mut part = gathering.start_part(&together).unwrap();
+        let mut part = gathering.start_part(None, &together).unwrap();
         part.begin(half as u64);
         let mut own = input().skip(half * 800).take(800);
         let fed = own.try_for_each(|document| part.push(&document?).map(|_| ()));

@@ -1,5 +1,6 @@
 //! $facet: several pipelines over the same input, their results side by side in one document
 
+use std::any::Any;
 use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocument};
@@ -9,7 +10,8 @@ use banyan_document::DocumentWriter;
 use super::execute::Execution;
 use super::sequence::{ParseInner, Pipeline};
 use super::stage::Stage;
-use super::stage_run::{Drained, Flow, Next, StageRun, Start};
+use super::stage_run::{Drained, Flow, Next, StageRun, Start, not_alike};
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::check_depth;
@@ -59,12 +61,23 @@ impl Stage for Facet {
         }
     }
 
+    fn gathers(&self) -> bool {
+        let mut pipelines = self.facets.iter().map(|(_, pipeline)| pipeline);
+        pipelines.all(|pipeline| pipeline.gathering().is_some())
+    }
+
     fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
         let mut running = Vec::with_capacity(self.facets.len());
-        for (name, pipeline) in &self.facets {
+        for (at, (name, pipeline)) in self.facets.iter().enumerate() {
+            let part = start.together().map(|together| together.within(at));
             running.push(Running {
                 name: name.clone(),
-                execution: pipeline.start_within(start.sources.cloned(), start.variables)?,
+                execution: match part.zip(pipeline.gathering()) {
+                    Some((together, gathering)) => {
+                        gathering.start_part(start.sources.cloned(), &together)?
+                    }
+                    None => pipeline.start_within(start.sources.cloned(), start.variables)?,
+                },
                 stopped: false,
                 writer: open_array(name),
             });
@@ -118,6 +131,23 @@ impl StageRun for FacetRun {
         }
         let all = self.running.iter().all(|r| r.stopped);
         Ok(if all { Flow::Stop } else { Flow::Continue })
+    }
+
+    fn absorb(&mut self, later: Box<dyn StageRun>, _: &Budget) -> Result<(), QueryError> {
+        let later: Box<dyn Any> = later;
+        let later = later.downcast::<FacetRun>().map_err(|_| not_alike())?;
+        let mut both = self.running.iter_mut().zip(later.running);
+        both.try_for_each(|(running, later)| running.execution.absorb(later.execution))
+    }
+
+    fn begin(&mut self, part: u64) -> bool {
+        let mut running = self.running.iter_mut();
+        running.all(|running| running.execution.begin(part))
+    }
+
+    fn seal(&mut self) -> Result<(), QueryError> {
+        let mut running = self.running.iter_mut();
+        running.try_for_each(|running| running.execution.seal())
     }
 
     fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {

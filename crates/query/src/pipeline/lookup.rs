@@ -111,6 +111,10 @@ impl Stage for Lookup {
         true
     }
 
+    fn runs_in_parts(&self) -> bool {
+        true
+    }
+
     fn is_one_to_one(&self) -> bool {
         self.unwind.is_none()
     }

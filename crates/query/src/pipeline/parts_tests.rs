@@ -61,7 +61,7 @@ fn in_parts(pipeline: &Pipeline, workers: &[&[usize]]) -> Vec<RawDocumentBuf> {
                 .is_some_and(|(_, execution)| execution.begin(*part as u64));
             if !goes_on {
                 seen.extend(own.take());
-                let mut execution = gathering.start_part(&together).unwrap();
+                let mut execution = gathering.start_part(None, &together).unwrap();
                 execution.begin(*part as u64);
                 own = Some((*part, execution));
             }
@@ -95,6 +95,14 @@ fn parse(stages: &[Document], budget: &Budget) -> Pipeline {
 fn parts_come_to_what_the_whole_comes_to() {
     let sums = doc! { "_id": "$b", "n": { "$sum": 1 }, "ids": { "$push": "$_id" },
     "first": { "$first": "$a" }, "last": { "$last": "$_id" }, "least": { "$min": "$a" } };
+    let appended = doc! { "$unionWith": { "pipeline": [
+        { "$documents": [{ "_id": 1000, "a": 3, "b": 4 }, { "_id": 1001, "a": -1, "b": 4 }] },
+    ] } };
+    let joined = [1, 3, 3, 4].map(|k| doc! { "k": k, "n": k * 10 });
+    let join = doc! { "$lookup": {
+        "localField": "b", "foreignField": "k", "as": "joined",
+        "pipeline": [{ "$documents": joined.to_vec() }, { "$match": { "n": { "$gt": 10 } } }],
+    } };
     let pipelines = [
         vec![doc! { "$sort": { "a": 1 } }],
         vec![doc! { "$sort": { "b": -1, "a": 1 } }, doc! { "$limit": 30 }],
@@ -108,9 +116,25 @@ fn parts_come_to_what_the_whole_comes_to() {
             doc! { "$bucketAuto": { "groupBy": "$a", "buckets": 7, "output": {
             "ids": { "$push": "$_id" } } } },
         ],
-        vec![doc! { "$group": sums }],
+        vec![doc! { "$group": sums.clone() }],
         vec![doc! { "$sortByCount": "$a" }],
         vec![doc! { "$unwind": "$a" }, doc! { "$sort": { "a": 1 } }],
+        vec![doc! { "$facet": {
+            "sorted": [{ "$sort": { "a": 1 } }, { "$limit": 20 }, { "$project": { "a": 1 } }],
+            "groups": [{ "$match": { "b": { "$gt": 2 } } }, { "$group": sums.clone() }],
+            "count": [{ "$count": "n" }],
+        } }],
+        vec![
+            join.clone(),
+            doc! { "$group": { "_id": "$joined.n", "ids": { "$push": "$_id" } } },
+        ],
+        vec![
+            join,
+            doc! { "$unwind": "$joined" },
+            doc! { "$sort": { "joined.n": 1, "a": 1 } },
+        ],
+        vec![appended.clone(), doc! { "$group": sums.clone() }],
+        vec![appended.clone(), doc! { "$sort": { "a": 1 } }],
     ];
     let divisions: [&[&[usize]]; 3] = [
         &[&[0, 1, 2, 3, 4, 5, 6, 7]],

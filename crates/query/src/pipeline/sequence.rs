@@ -10,7 +10,7 @@ use super::execute::{Execution, Run};
 use super::foreign::{Documents, Sources};
 use super::member::{self, Member};
 use super::output::Output;
-use super::stage::{Division, Stage};
+use super::stage::Stage;
 use super::stage_run::Feeding;
 use crate::budget::Budget;
 use crate::context::Context;
@@ -189,12 +189,8 @@ impl Pipeline {
         let gathers = |member: &Member| member.stage.gathers();
         let end = self.members.iter().position(gathers)?;
         let (before, _) = self.members.split_at(end);
-        let is_alone = |member: &Member| {
-            let mut read = Vec::new();
-            member.stage.collections_read(&mut read);
-            matches!(member.stage.split(), Division::Shards) && read.is_empty()
-        };
-        before.iter().all(is_alone).then(|| Pipeline {
+        let run_in_parts = before.iter().all(|member| member.stage.runs_in_parts());
+        run_in_parts.then(|| Pipeline {
             members: self.members.iter().take(end + 1).cloned().collect(),
             ..self.without_stages()
         })
@@ -206,8 +202,12 @@ impl Pipeline {
     }
 
     /// A run over a part of the input, one of several that hold memory together.
-    pub fn start_part(&self, together: &Arc<Together>) -> Result<Execution, QueryError> {
-        self.execution(None, Variables::NONE, Feeding::InParts(together))
+    pub fn start_part(
+        &self,
+        sources: Option<Arc<dyn Sources>>,
+        together: &Arc<Together>,
+    ) -> Result<Execution, QueryError> {
+        self.execution(sources, Variables::NONE, Feeding::InParts(together))
     }
 
     /// A run inside a `$lookup` that has bound its variables.
@@ -220,12 +220,8 @@ impl Pipeline {
     }
 
     /// A run that may keep documents until more come, or until it is asked for them.
-    fn start_ahead(
-        &self,
-        sources: Option<Arc<dyn Sources>>,
-        variables: &Variables,
-    ) -> Result<Execution, QueryError> {
-        self.execution(sources, variables, Feeding::InBatches)
+    pub fn start_ahead(&self, sources: Option<Arc<dyn Sources>>) -> Result<Execution, QueryError> {
+        self.execution(sources, Variables::NONE, Feeding::InBatches)
     }
 
     fn execution(
@@ -248,7 +244,7 @@ impl Pipeline {
         D: AsRef<RawDocument>,
         E: From<QueryError>,
     {
-        let execution = self.start_ahead(sources, Variables::NONE)?;
+        let execution = self.start_ahead(sources)?;
         Ok(Run::new(execution, input))
     }
 
@@ -258,6 +254,7 @@ impl Pipeline {
         sources: Option<Arc<dyn Sources>>,
         variables: &Variables,
     ) -> Result<Run<Documents>, QueryError> {
-        Ok(Run::new(self.start_ahead(sources, variables)?, input))
+        let execution = self.execution(sources, variables, Feeding::InBatches)?;
+        Ok(Run::new(execution, input))
     }
 }

@@ -58,6 +58,15 @@ pub trait Stage: Any + fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether parts of its input may be handed to several of it, and what they hand on, in the order
+    /// of the parts, is what one hands on for the whole. What comes when the input has ended is left
+    /// to the one that no part is handed to.
+    fn runs_in_parts(&self) -> bool {
+        let mut read = Vec::new();
+        self.collections_read(&mut read);
+        matches!(self.split(), Division::Shards) && read.is_empty()
+    }
+
     /// The other collections that it reads: the database where it is named, and the name.
     fn collections_read(&self, _names: &mut Vec<(Option<String>, String)>) {}
 

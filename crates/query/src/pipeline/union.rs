@@ -11,7 +11,7 @@ use super::foreign_query::ForeignQuery;
 use super::pushdown::{self, Leading};
 use super::sequence::{ParseInner, Pipeline};
 use super::stage::Stage;
-use super::stage_run::{Drained, Flow, Next, StageRun, Start};
+use super::stage_run::{Drained, Flow, Next, Pass, StageRun, Start};
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
@@ -108,7 +108,15 @@ impl Stage for UnionWith {
         names.extend(self.pipeline.collections_read());
     }
 
+    fn runs_in_parts(&self) -> bool {
+        true
+    }
+
     fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
+        if start.together().is_some() {
+            // The other documents come behind all parts.
+            return Ok(Box::new(Pass));
+        }
         Ok(Box::new(UnionRun {
             reader: Reader::new(self.from.as_ref(), start.sources, "$unionWith")?,
             union: self,

@@ -26,6 +26,8 @@ impl<T: Spilled> Parts<T> {
     pub fn absorb(&mut self, other: Parts<T>) {
         self.absorbed.push(other.own);
         self.absorbed.extend(other.absorbed);
+        // Whatever comes now comes behind all parts.
+        self.own.begin(u64::MAX);
     }
 
     fn all(&self) -> impl Iterator<Item = &Sorter<T>> {

@@ -268,6 +268,10 @@ impl Stage for GraphLookup {
         true
     }
 
+    fn runs_in_parts(&self) -> bool {
+        true
+    }
+
     fn is_one_to_one(&self) -> bool {
         true
     }

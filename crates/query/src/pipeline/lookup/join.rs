@@ -5,9 +5,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use bson::{RawBson, RawBsonRef, RawDocument};
-
 use banyan_document::path::Path;
+use bson::{RawBson, RawBsonRef, RawDocument};
+use parking_lot::Mutex;
 
 use super::kept::{Keeper, Kept};
 use super::specification::Lookup;
@@ -32,7 +32,12 @@ pub(super) struct Join {
     budget: Budget,
     by: Option<By>,
     state: State,
+    /// With those that join other parts of the input.
+    shared: Option<Arc<Shared>>,
 }
+
+/// What those keep that join the parts of one input: nothing yet, or what could be kept.
+type Shared = Mutex<Option<Option<Arc<Kept>>>>;
 
 /// The path at which the foreign documents have a value that is known of each document.
 enum By {
@@ -49,13 +54,14 @@ enum State {
     Queries,
     /// The foreign documents are kept from the second document on: for one alone a query does.
     KeptFromNow,
-    Kept(Kept),
+    Kept(Arc<Kept>),
 }
 
 impl Join {
     pub fn new(lookup: Arc<Lookup>, reader: Reader, start: &Start<'_>) -> Result<Join, QueryError> {
         let mut join = Join {
             by: by(&lookup),
+            shared: start.together().map(|together| together.made(&lookup)),
             lookup,
             reader,
             budget: start.budget.clone(),
@@ -109,9 +115,11 @@ impl Join {
             return Err(error.clone());
         }
         match self.state {
-            State::New if self.by.is_some() => self.state = State::KeptFromNow,
+            State::New if self.by.is_some() && self.shared.is_none() => {
+                self.state = State::KeptFromNow;
+            }
             State::New | State::KeptFromNow => {
-                let kept = self.keep(variables)?;
+                let kept = self.kept(variables)?;
                 self.state = kept.map_or(State::Queries, State::Kept);
             }
             State::Queries | State::Kept(_) => {}
@@ -184,6 +192,19 @@ impl Join {
         let query = query.scored(self.lookup.leading.is_scored());
         let query = query.told(self.lookup.leading.metadata());
         Ok(query.near_to(self.lookup.leading.near(variables)))
+    }
+
+    /// What is kept by whoever comes to it first.
+    fn kept(&self, variables: &Variables) -> Result<Option<Arc<Kept>>, QueryError> {
+        let Some(shared) = &self.shared else {
+            return Ok(self.keep(variables)?.map(Arc::new));
+        };
+        let mut known = shared.lock();
+        if let Some(kept) = &*known {
+            return Ok(kept.clone());
+        }
+        let kept = self.keep(variables)?.map(Arc::new);
+        Ok(known.insert(kept).clone())
     }
 
     /// Reads what no document has a part in; `None` if there is no room for it.
