@@ -9,7 +9,6 @@ use banyan_replication::sessions::StatementOutcome;
 use banyan_replication::write::context::WriteContext;
 use banyan_replication::write::insert::{KeyedDocument, Staged, fault_of, look_up_together};
 use banyan_replication::write::staging::Staging;
-use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::RawDocument;
 
@@ -20,7 +19,6 @@ use super::write_report::{self, StatementIds, WriteReport, ordered, statement_id
 use crate::context::CommandContext;
 use crate::forms;
 use crate::params::Field;
-use crate::views;
 
 pub static SPEC: CommandSpec = CommandSpec::new("insert", Run::Future(run))
     .access(Access::Checked(reads_and_writes::insert))
@@ -54,16 +52,14 @@ async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
         bypass_validation: validation::is_bypassed(ctx)?,
         ..ctx.write_context()
     };
-    if creates_nothing(ctx, collection, &documents, report.is_ordered())? {
-        for (at, document) in documents.iter().enumerate() {
-            if let Some(error) = fault_of(document).filter(|_| !report.is_over()) {
-                report.refuse(at, error);
-            }
-        }
-        report.count(ctx);
-        return Ok(report.reply(|_| {}));
-    }
-    let opened = Staging::open(write_context, collection, true).await;
+    // A document that cannot be inserted does not make the collection.
+    let tried = match report.is_ordered() {
+        true => 1,
+        false => documents.len(),
+    };
+    let mut tried = documents.iter().take(tried);
+    let creates = tried.any(|document| fault_of(document).is_none());
+    let opened = Staging::open(write_context, collection, creates).await;
     let mut staging = match opened {
         Ok(staging) => staging,
         Err(error) if error.code == ErrorCode::CommandNotSupportedOnView => {
@@ -86,30 +82,6 @@ async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
         .inserted
         .add(report.n - report.retried.len() as u64);
     Ok(report.reply(|_| {}))
-}
-
-/// Whether there is no such collection and none of the documents can be inserted: one that cannot does
-/// not make it.
-fn creates_nothing(
-    ctx: &CommandContext<'_>,
-    name: &str,
-    documents: &[&RawDocument],
-    is_ordered: bool,
-) -> Result<bool, CommandError> {
-    let tried = if is_ordered { 1 } else { documents.len() };
-    if documents
-        .iter()
-        .take(tried)
-        .any(|document| fault_of(document).is_none())
-    {
-        return Ok(false);
-    }
-    let replica = &ctx.node.replica;
-    let namespace = Namespace::new(ctx.database(), name);
-    let exists = replica.store.catalog().find(&namespace).is_some()
-        || time_series::named(ctx, name).is_some()
-        || views::is_view(replica, &namespace)?;
-    Ok(!exists)
 }
 
 /// Inserts what another command makes, in one go, and fails with the first document that is refused.
@@ -199,10 +171,15 @@ async fn stage_some(
     report: &mut WriteReport,
 ) -> Result<usize, CommandError> {
     let Some(collection) = staging.collection.clone() else {
-        return Err(CommandError::new(
-            ErrorCode::NamespaceNotFound,
-            "the collection is gone",
-        ));
+        let Some(fault) = documents.first().and_then(|document| fault_of(document)) else {
+            return Err(CommandError::new(
+                ErrorCode::NamespaceNotFound,
+                "the collection is gone",
+            ));
+        };
+        staging.ctx.work.insert_tried.add(1);
+        report.refuse(first, fault);
+        return Ok(1);
     };
     let mut keyed_documents: Vec<(usize, KeyedDocument<'_>)> = Vec::new();
     let mut busy = None;

@@ -14,6 +14,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use bson::RawBson;
+use smallvec::SmallVec;
 
 use super::{Call, Input, Script, defined};
 use crate::error::{ErrorKind, QueryError};
@@ -30,7 +31,7 @@ thread_local! {
 /// What the scripts of one document have been asked, in that order, and what they have come to.
 #[derive(Debug, Default)]
 struct Notes {
-    known: Vec<Known>,
+    known: SmallVec<[Known; 1]>,
     /// How many of them have been asked again.
     used: usize,
     /// What has yet to be run.
@@ -163,7 +164,7 @@ impl<T> Attempt<T> {
             asked.and_then(|()| work.work_out(document))
         };
         if !self.notes.is_waiting() {
-            self.notes.known = Vec::new();
+            self.notes.known.clear();
             self.outcome = Some(outcome);
         }
     }

@@ -6,7 +6,7 @@ use bson::{RawDocument, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
-use super::projector::Projector;
+use super::projector::{Mode, Projector};
 use crate::error::QueryError;
 use crate::expression::Arena;
 use crate::pipeline::ahead::Scripted;
@@ -32,6 +32,10 @@ impl Scripted for ProjectRun {
     type Found = RawDocumentBuf;
 
     fn ask(&mut self, document: &RawDocument) -> Result<(), QueryError> {
+        // Little comes before what is computed.
+        if self.projector.mode == Mode::Inclusion {
+            return Ok(());
+        }
         self.arena.reset();
         self.projector
             .compute(document, &self.arena, &self.variables)
