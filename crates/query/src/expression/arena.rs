@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use banyan_document::{DocumentWriter, FieldIndex, MAX_DOCUMENT_BYTES, field};
+use banyan_document::{DocumentWriter, FieldIndex, MAX_DOCUMENT_BYTES, field, first_value};
 use bson::{RawBsonRef, RawDocument};
 use bumpalo::Bump;
 
@@ -185,18 +185,28 @@ impl Arena {
     /// Copies a value in, for use beyond the life of what it borrows from.
     pub fn copy<'a>(&'a self, value: Value<'_>) -> Result<Value<'a>, QueryError> {
         let Some(value) = value else { return Ok(None) };
-        let mut writer = DocumentWriter::new();
-        writer.append("", value);
-        self.first_value(writer)
+        Ok(Some(match value {
+            RawBsonRef::Double(value) => RawBsonRef::Double(value),
+            RawBsonRef::Int32(value) => RawBsonRef::Int32(value),
+            RawBsonRef::Int64(value) => RawBsonRef::Int64(value),
+            RawBsonRef::Boolean(value) => RawBsonRef::Boolean(value),
+            RawBsonRef::Null => RawBsonRef::Null,
+            RawBsonRef::DateTime(value) => RawBsonRef::DateTime(value),
+            RawBsonRef::ObjectId(value) => RawBsonRef::ObjectId(value),
+            RawBsonRef::String(text) => {
+                self.check(text.len())?;
+                RawBsonRef::String(self.bump.alloc_str(text))
+            }
+            value => {
+                let mut writer = DocumentWriter::with_capacity(byte_len(value) + 64);
+                writer.append("", value);
+                return self.first_value(writer);
+            }
+        }))
     }
 
     fn first_value<'a>(&'a self, writer: DocumentWriter) -> Result<Value<'a>, QueryError> {
-        let document = self.document(writer)?;
-        Ok(document
-            .iter()
-            .next()
-            .and_then(Result::ok)
-            .map(|(_, value)| value))
+        Ok(first_value(self.document(writer)?))
     }
 }
 
