@@ -3,6 +3,7 @@
 
 mod access;
 mod administering;
+mod all_cores;
 mod bulks;
 mod capped;
 mod changes;

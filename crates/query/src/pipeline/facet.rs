@@ -141,8 +141,9 @@ impl StageRun for FacetRun {
     }
 
     fn begin(&mut self, part: u64) -> bool {
-        let mut running = self.running.iter_mut();
-        running.all(|running| running.execution.begin(part))
+        let running = self.running.iter_mut();
+        // Each has to know, whatever the others say.
+        running.fold(true, |all, running| running.execution.begin(part) && all)
     }
 
     fn seal(&mut self) -> Result<(), QueryError> {

@@ -120,8 +120,8 @@ fn parts_come_to_what_the_whole_comes_to() {
         vec![doc! { "$sortByCount": "$a" }],
         vec![doc! { "$unwind": "$a" }, doc! { "$sort": { "a": 1 } }],
         vec![doc! { "$facet": {
-            "sorted": [{ "$sort": { "a": 1 } }, { "$limit": 20 }, { "$project": { "a": 1 } }],
             "groups": [{ "$match": { "b": { "$gt": 2 } } }, { "$group": sums.clone() }],
+            "sorted": [{ "$sort": { "a": 1 } }, { "$limit": 20 }, { "$project": { "a": 1 } }],
             "count": [{ "$count": "n" }],
         } }],
         vec![
