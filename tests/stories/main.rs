@@ -3,6 +3,7 @@
 
 mod access;
 mod administering;
+mod blocked_writes;
 mod bulks;
 mod capped;
 mod changes;

@@ -74,6 +74,7 @@ mod sharded_data;
 mod shutdown;
 mod split;
 mod user_management;
+mod user_write_block;
 mod viewed;
 mod whats_my_uri;
 mod write;
@@ -169,6 +170,7 @@ static TABLE: &[&[CommandSpec]] = &[
         query_settings::REMOVE,
         rw_concern_defaults::GET,
         rw_concern_defaults::SET,
+        user_write_block::SPEC,
     ],
     balancer::SPECS,
     zones::SPECS,

@@ -103,7 +103,7 @@ pub mod sessions;
 mod set_feature_compatibility_version;
 mod set_index_commit_quorum;
 mod set_parameter;
-mod set_user_write_block_mode;
+pub mod set_user_write_block_mode;
 mod shutdown;
 mod test_deprecation;
 mod top;
