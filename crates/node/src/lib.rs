@@ -8,6 +8,7 @@
 pub mod access;
 pub mod account;
 mod audited_changes;
+mod auto_compaction;
 pub mod blocked_writes;
 pub mod cluster_parameters;
 pub mod collation;

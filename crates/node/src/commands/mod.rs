@@ -10,6 +10,7 @@ mod append_oplog_note;
 mod applied_progress;
 mod apply_ops;
 mod authenticate;
+mod auto_compact;
 mod await_writes;
 mod build_info;
 mod bulk_write;
@@ -193,6 +194,7 @@ static SERVER: &[&CommandSpec] = &[
 static READ: &[&CommandSpec] = &[
     &aggregate::SPEC,
     &coll_stats::SPEC,
+    &auto_compact::SPEC,
     &compact::SPEC,
     &count::SPEC,
     &data_size::SPEC,
