@@ -9,6 +9,7 @@ mod capped;
 mod changes;
 mod clients;
 mod cluster;
+mod cluster_catalog;
 mod cluster_parameters;
 mod clustered;
 mod collation;

@@ -6,6 +6,7 @@ mod await_writes;
 mod balancer;
 mod build_info;
 mod bulk_write;
+mod cluster_catalog;
 mod cluster_parameter;
 mod coll_stats;
 mod configure_fail_point;

@@ -63,6 +63,7 @@ mod index_specification;
 mod insert;
 mod kill_cursors;
 mod list_catalog;
+mod list_cluster_catalog;
 mod list_collections;
 mod list_commands;
 mod list_databases;
