@@ -4,7 +4,7 @@
 //! other data ([`metadata`]); whoever is primary of the set runs the commands below, one change of
 //! a collection at a time ([`locks`]), and the balancer ([`balancer`], [`primary`]). Nothing that matters is
 //! kept in memory: a new primary starts from the documents, and finishes what its predecessor left
-//! half done ([`pending`], [`index_changes`]).
+//! half done ([`pending`], [`index_changes`], [`user_writes`]).
 //!
 //! Routers pass the administrator's commands on under these names (all on `admin`, on the config
 //! primary; the command's own field is the same as in the public command unless noted):
@@ -24,6 +24,7 @@
 //! | `renameCollection` | `_configsvrRenameCollection` | `to`, `dropTarget` |
 //! | `createIndexes`, `dropIndexes`, `collMod` | `_configsvrChangeIndexes: "db.coll"` | `command` |
 //! | `addShardToZone`, `removeShardFromZone` | `_configsvrAddShardToZone`, … | `zone` |
+//! | `setUserWriteBlockMode` | `_configsvrSetUserWriteBlockMode` | `global` |
 //! | `updateZoneKeyRange` | `_configsvrUpdateZoneKeyRange` | `min`, `max`, `zone` |
 //!
 //! Shards use `_configsvrCommitChunkSplit`, `_configsvrCommitChunkMigration` and
@@ -42,6 +43,7 @@ pub mod primary;
 pub mod reader;
 pub mod role;
 pub mod shards;
+mod user_writes;
 
 pub use commands::commands;
 pub use reader::{ConfigReader, RemoteConfig, load_table};

@@ -102,15 +102,14 @@ async fn drop_database(role: &ConfigRole, name: &str) -> Result<(), CommandError
     {
         drop_collection(role, ns).await?;
     }
+    // Once it has begun, it comes to its end, whether users may write or not.
+    let command = rawdoc! { "dropDatabase": 1, "mayBypassWriteBlocking": true };
     for shard in metadata.shards().await? {
         let set = role.shards.set(&shard.host)?;
         let request_options = banyan_wire::RequestOptions::write()
             .idempotent()
             .timeout(Some(SHORT));
-        match set
-            .command(request_options, name, &rawdoc! { "dropDatabase": 1 })
-            .await
-        {
+        match set.command(request_options, name, &command).await {
             Ok(_) => {}
             Err(error) if error.code() == ErrorCode::NamespaceNotFound => {}
             Err(error) => return Err(error.into()),

@@ -1,5 +1,5 @@
-//! What the config primary does on its own: it finishes what was begun, settles changes of indexes,
-//! and balances.
+//! What the config primary does on its own: it finishes what was begun, settles changes of indexes
+//! and of whether users may write, and balances.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use banyan_node::service::NodeService;
 
 use crate::role::ConfigRole;
-use crate::{balancer, index_changes, pending};
+use crate::{balancer, index_changes, pending, user_writes};
 
 /// How often a member looks whether it has become primary.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
@@ -43,6 +43,7 @@ async fn run(role: Arc<ConfigRole>) {
             () = stop.cancelled() => return,
             () = balancer::run(&role) => {}
             () = index_changes::keep_settling(&role) => {}
+            () = user_writes::keep_settling(&role) => {}
         }
     }
 }

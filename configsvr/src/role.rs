@@ -34,6 +34,9 @@ pub struct ConfigRole {
     pub databases: NamedLocks,
     /// Two changes of config.shards at once would each see the other's absence.
     pub membership: tokio::sync::Mutex<()>,
+    /// Held by every change of collections that a client has asked for, and alone by who waits for
+    /// those that have begun.
+    pub user_changes: Arc<tokio::sync::RwLock<()>>,
     initializing: tokio::sync::Mutex<()>,
     pub slots: Arc<Slots>,
     pub changelog: Changelog,
@@ -53,6 +56,7 @@ impl ConfigRole {
             moves: NamedRwLocks::default(),
             databases: NamedLocks::default(),
             membership: tokio::sync::Mutex::default(),
+            user_changes: Arc::default(),
             initializing: tokio::sync::Mutex::default(),
             slots: Arc::default(),
             changelog: Changelog::new(service.node.info.address.clone()),

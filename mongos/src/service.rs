@@ -255,6 +255,9 @@ async fn admit(
     if !users.access.is_enforced() {
         return Ok(());
     }
+    if request.get(impersonation::BYPASS).is_some() {
+        return Err(impersonation::bypass_refused());
+    }
     let needs_login = !matches!(spec.access, Access::Anyone);
     let localhost = needs_login
         && !identity.is_authenticated()

@@ -33,17 +33,23 @@ impl Router {
         self.cluster_parameters.note(&reply);
         Ok(())
     }
+
+    /// Reads the defaults and the cluster's parameters anew. What cannot be read now is read the next
+    /// time.
+    pub async fn refresh_settings(&self) {
+        if let Err(error) = self.refresh_defaults().await {
+            tracing::debug!(%error, "cannot read the default read and write concern");
+        }
+        if let Err(error) = self.refresh_cluster_parameters().await {
+            tracing::debug!(%error, "cannot read the cluster's parameters");
+        }
+    }
 }
 
 /// Keeps the defaults and the cluster's parameters up to date for as long as the router runs.
 pub async fn keep_defaults(router: Arc<Router>) {
     loop {
-        if let Err(error) = router.refresh_defaults().await {
-            tracing::debug!(%error, "cannot read the default read and write concern");
-        }
-        if let Err(error) = router.refresh_cluster_parameters().await {
-            tracing::debug!(%error, "cannot read the cluster's parameters");
-        }
+        router.refresh_settings().await;
         tokio::select! {
             () = router.identity.stop.cancelled() => return,
             () = tokio::time::sleep(REFRESH_EVERY) => {}

@@ -95,6 +95,64 @@ async fn compaction_frees_what_is_not_used() -> Result<()> {
     Ok(())
 }
 
+/// What was removed gives its space back by itself while that is wanted.
+#[tokio::test]
+async fn compaction_goes_on_in_the_background() -> Result<()> {
+    const BUSY: i32 = 316;
+    const NOT_IN_RANGE: i32 = 51_024;
+    let server = Launch::mongod().start().await;
+    let shop = server.direct().await.database("shop");
+    let items = shop.collection::<Document>("items");
+    let fill = async |from: i32| {
+        for part in 0..30 {
+            let part = (0..100).map(|n| {
+                let bytes = (0..1500_u32).map(|at| (at * at + at * 7919 * n + part * 31) as u8);
+                let bytes: Vec<u8> = bytes.map(|byte| byte.rotate_left(n)).collect();
+                let bytes = bson::Binary {
+                    subtype: bson::spec::BinarySubtype::Generic,
+                    bytes,
+                };
+                doc! { "_id": from + (part * 100 + n) as i32, "bytes": bytes }
+            });
+            items.insert_many(part.collect::<Vec<_>>()).await?;
+        }
+        Ok::<(), anyhow::Error>(())
+    };
+    let run = |command: Document| shop.run_command(command);
+    let used = async || -> Result<i64> {
+        let stats = run(doc! { "collStats": "items" }).await?;
+        Ok(stats
+            .get_i64("storageSize")
+            .or_else(|_| stats.get_i32("storageSize").map(i64::from))?)
+    };
+    fill(0).await?;
+    run(doc! { "compact": "items" }).await?;
+    let full = used().await?;
+    items.delete_many(doc! { "_id": { "$gte": 100 } }).await?;
+    // Once, and if it is worth it.
+    run(doc! { "autoCompact": true, "freeSpaceTargetMB": 100_000, "runOnce": true }).await?;
+    eventually("it is off again", || async {
+        run(doc! { "autoCompact": true, "freeSpaceTargetMB": 1 }).await?;
+        anyhow::Ok(())
+    })
+    .await;
+    eventually("space is given back", || async {
+        let left = used().await?;
+        ensure!(left < full / 2, "{left} of {full} bytes");
+        Ok(())
+    })
+    .await;
+    ensure!(code(run(doc! { "autoCompact": true }).await) == Some(BUSY));
+    run(doc! { "autoCompact": false }).await?;
+    run(doc! { "autoCompact": false }).await?;
+    run(doc! { "autoCompact": true, "runOnce": false }).await?;
+    run(doc! { "autoCompact": false }).await?;
+    let wrong = doc! { "autoCompact": true, "freeSpaceTargetMB": 0 };
+    ensure!(code(run(wrong).await) == Some(NOT_IN_RANGE));
+    ensure!(items.count_documents(doc! {}).await? == 100);
+    Ok(())
+}
+
 /// What does not belong to the stable API is found.
 #[tokio::test]
 async fn what_is_not_stable_is_found() -> Result<()> {

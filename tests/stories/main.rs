@@ -4,11 +4,13 @@
 mod access;
 mod administering;
 mod all_cores;
+mod blocked_writes;
 mod bulks;
 mod capped;
 mod changes;
 mod clients;
 mod cluster;
+mod cluster_catalog;
 mod cluster_parameters;
 mod clustered;
 mod collation;

@@ -10,6 +10,7 @@ use bson::{RawDocument, rawdoc};
 use crate::metadata::ShardEntry;
 use crate::role::ConfigRole;
 use crate::shards::SHORT;
+use crate::user_writes;
 
 pub static SPEC: CommandSpec = primary_only("_configsvrAddShard", |ctx| boxed(run(ctx)));
 
@@ -49,6 +50,10 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
     }
     let databases = its_databases(role, &new_shard).await?;
     claim(role, &new_shard, &name).await?;
+    let request = user_writes::for_new_shard(role).await?;
+    role.shards
+        .command_if_up(&new_shard.host, &request, SHORT)
+        .await?;
     let entry = rawdoc! {
         "_id": name.as_str(),
         "host": new_shard.host.as_str(),

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::index_changes::change;
 use crate::role::ConfigRole;
+use crate::user_writes;
 
 pub static SPEC: CommandSpec = primary_only("_configsvrChangeIndexes", |ctx| boxed(run(ctx)));
 
@@ -20,7 +21,11 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let allowed = ctx.generic.max_time_ms.filter(|ms| *ms > 0);
     let deadline = allowed.map(|ms| Instant::now() + Duration::from_millis(ms));
     // On a task of its own: a connection that breaks must not leave it half done.
-    let task = tokio::spawn(async move { change(&role, &ns, &command, deadline).await });
+    let admitted = user_writes::admit(&role, ctx).await?;
+    let task = tokio::spawn(async move {
+        let _admitted = admitted;
+        change(&role, &ns, &command, deadline).await
+    });
     let changed = task
         .await
         .map_err(|error| CommandError::new(ErrorCode::InternalError, error.to_string()))??;

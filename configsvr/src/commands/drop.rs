@@ -8,6 +8,7 @@ use bson::rawdoc;
 use crate::pending::{Target, drop_target};
 use crate::role::ConfigRole;
 use crate::shards::SHORT;
+use crate::user_writes;
 
 pub static COLLECTION: CommandSpec =
     primary_only("_configsvrDropCollection", |ctx| boxed(collection(ctx)));
@@ -18,6 +19,7 @@ pub static DATABASE: CommandSpec =
 async fn collection(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ConfigRole::of(ctx)?;
     let ns = ctx.required("_configsvrDropCollection")?.str()?;
+    let _admitted = user_writes::admit(role, ctx).await?;
     let Some((database, collection)) = ns.split_once('.') else {
         let message = format!("Invalid namespace specified '{ns}'");
         return Err(CommandError::new(ErrorCode::InvalidNamespace, message));
@@ -44,15 +46,15 @@ async fn collection(ctx: &CommandContext<'_>) -> CommandResult {
     let shard = role.metadata.shard(&entry.primary).await?;
     let set = role.shards.set(&shard.host)?;
     let request_options = RequestOptions::write().timeout(Some(SHORT));
-    let reply = set
-        .command(request_options, database, &rawdoc! { "drop": collection })
-        .await?;
+    let command = rawdoc! { "drop": collection, "mayBypassWriteBlocking": true };
+    let reply = set.command(request_options, database, &command).await?;
     Ok(reply)
 }
 
 async fn database(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ConfigRole::of(ctx)?;
     let name = ctx.required("_configsvrDropDatabase")?.str()?;
+    let _admitted = user_writes::admit(role, ctx).await?;
     let _lock = role.databases.lock(name).await;
     if role.metadata.database(name).await?.is_none() {
         // What does not exist is as good as dropped.

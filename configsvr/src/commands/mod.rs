@@ -16,6 +16,7 @@ mod rename_collection;
 mod shard_collection;
 mod split_chunk;
 mod target;
+mod user_write_block;
 mod zones;
 
 use banyan_node::commands::table::CommandSpec;
@@ -42,6 +43,7 @@ pub fn commands() -> Vec<&'static CommandSpec> {
         &rename_collection::SPEC,
         &shard_collection::SPEC,
         &split_chunk::SPEC,
+        &user_write_block::SPEC,
         &zones::ADD,
         &zones::REMOVE,
         &zones::UPDATE_RANGE,

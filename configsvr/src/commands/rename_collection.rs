@@ -9,6 +9,7 @@ use bson::{cstr, rawdoc};
 
 use crate::role::ConfigRole;
 use crate::shards::SHORT;
+use crate::user_writes;
 
 pub static SPEC: CommandSpec = primary_only("_configsvrRenameCollection", |ctx| boxed(run(ctx)));
 
@@ -20,6 +21,7 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
         Some(field) => field.bool()?,
         None => false,
     };
+    let _admitted = user_writes::admit(role, ctx).await?;
     // Neither of them is sharded or dropped meanwhile. In order, so that nobody waits in a circle.
     let databases: BTreeSet<&str> = [database(from)?, database(to)?].into();
     let mut _held = Vec::new();
@@ -43,7 +45,12 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
         let text = "source and destination collections must be on the same shard";
         return Err(CommandError::new(ErrorCode::CommandFailed, text));
     }
-    let mut command = rawdoc! { "renameCollection": from, "to": to, "dropTarget": drop_target };
+    let mut command = rawdoc! {
+        "renameCollection": from,
+        "to": to,
+        "dropTarget": drop_target,
+        "mayBypassWriteBlocking": true,
+    };
     if let Some(concern) = ctx.generic.write_concern {
         command.append(cstr!("writeConcern"), concern.to_owned());
     }

@@ -22,6 +22,7 @@ use super::target::bad_value;
 use crate::metadata::{ShardEntry, uuid_binary};
 use crate::role::ConfigRole;
 use crate::shards::SHORT;
+use crate::user_writes;
 
 pub static SPEC: CommandSpec = primary_only("_configsvrShardCollection", |ctx| boxed(run(ctx)));
 
@@ -40,6 +41,7 @@ const HASHED_CHUNKS_PER_SHARD: usize = 2;
 async fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let role = ConfigRole::of(ctx)?;
     let wanted = Wanted::parse(ctx)?;
+    let _admitted = user_writes::admit(role, ctx).await?;
     let database = create_database::create(role, wanted.database, None, true).await?;
     let _lock = role.databases.lock(wanted.database).await;
     let _definition = role.definitions.lock(wanted.ns).await;

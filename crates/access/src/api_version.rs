@@ -95,6 +95,7 @@ const STAGES: &[&str] = &[
     "$fill",
     "$indexStats",
     "$listCatalog",
+    "$listClusterCatalog",
     "$listLocalSessions",
     "$listSessions",
     "$planCacheStats",

@@ -269,7 +269,7 @@ mod tests {
         };
         let alice = Identity::new(vec![Arc::new(alice)], 1);
         let sent = impersonation::of(&alice);
-        let sent = Some(RawBsonRef::Document(&sent));
+        let sent = banyan_document::field(&sent, impersonation::FIELD);
         let expected = Actor {
             users: vec![name],
             roles: vec![RoleName::new("read", "test")],
@@ -282,7 +282,7 @@ mod tests {
         // Who has not logged in is nobody, and not the router.
         let nobody = Identity::default();
         let sent = impersonation::of(&nobody);
-        let sent = Some(RawBsonRef::Document(&sent));
+        let sent = banyan_document::field(&sent, impersonation::FIELD);
         let expected = Actor::of(&nobody);
         assert_eq!(Actor::behind(&router, Some(router.owner()), sent), expected);
     }

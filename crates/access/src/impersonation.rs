@@ -3,29 +3,43 @@
 //! Every request of a router comes from `__system`, who may do everything: the router has checked
 //! what its client may do. `$audit` names the client's users, as in MongoDB, so that cursors,
 //! sessions and operations on shards belong to them; the users of one that has not logged in are none.
-//! Nobody else may send it.
+//! `mayBypassWriteBlocking` says whether blocked writes are open to them. Nobody else may send either.
 
 use std::sync::Arc;
 
 use banyan_document::field;
-use banyan_security::{RoleName, UserName};
+use banyan_security::{Action, Resource, RoleName, UserName};
 use banyan_wire::{CommandError, Connection, ErrorCode};
-use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, rawdoc};
+use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use crate::administration::user_name;
 use crate::identity::{Client, Identity, Owner};
 
 /// The field of a request.
-pub const FIELD: &str = banyan_wire::behalf::FIELD;
+pub const FIELD: &str = "$audit";
+/// Another one.
+pub const BYPASS: &str = "mayBypassWriteBlocking";
 
 const USERS: &str = "$impersonatedUsers";
 const ROLES: &str = "$impersonatedRoles";
 /// A connection has at most one user of each database.
 const USERS_MAX: usize = 10_000;
 
-/// What is sent along for a client.
+/// The fields that are sent along for a client.
 pub fn of(identity: &Identity) -> Arc<RawDocumentBuf> {
-    identity.told(|| metadata(identity)).clone()
+    let fields = || {
+        let mut fields = rawdoc! { "$audit": metadata(identity) };
+        if may_bypass_write_blocking(identity) {
+            fields.append(cstr!("mayBypassWriteBlocking"), true);
+        }
+        fields
+    };
+    identity.told(fields).clone()
+}
+
+/// Whether blocked writes of users are open to who this is.
+pub fn may_bypass_write_blocking(identity: &Identity) -> bool {
+    identity.allows(Action::BypassWriteBlockingMode, Resource::Cluster)
 }
 
 fn metadata(identity: &Identity) -> RawDocumentBuf {
@@ -109,6 +123,14 @@ pub fn roles(value: RawBsonRef<'_>) -> Vec<RoleName> {
     }
 }
 
+/// [`BYPASS`] of somebody who is no member of the cluster.
+pub fn bypass_refused() -> CommandError {
+    CommandError::new(
+        ErrorCode::Location(6_317_500),
+        "Client is not properly authorized to propagate mayBypassWriteBlocking",
+    )
+}
+
 /// A field that only members of the cluster may send.
 pub fn refused() -> CommandError {
     CommandError::new(
@@ -141,14 +163,14 @@ mod tests {
     #[test]
     fn who_is_named_is_who_logged_in() {
         let identity = Identity::new(vec![user("x", "a"), user("y", "b")], 1);
-        let sent = of(&identity);
+        let sent = metadata(&identity);
         let read = parse(RawBsonRef::Document(&sent))
             .unwrap()
             .expect("somebody");
         assert_eq!(*read, **identity.owner());
         assert_eq!(read.names().len(), 2);
         // The same, whoever came before.
-        let other = of(&Identity::new(vec![user("z", "a")], 1));
+        let other = metadata(&Identity::new(vec![user("z", "a")], 1));
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let connection = Connection::new(1, nowhere, nowhere, CancellationToken::new());
         for (told, count) in [(&sent, 2), (&sent, 2), (&other, 1), (&sent, 2)] {
@@ -158,11 +180,20 @@ mod tests {
         let roles = roles(RawBsonRef::Document(&sent));
         assert_eq!(roles, [RoleName::new("read", "a")]);
         assert!(!is_nobody(RawBsonRef::Document(&sent)));
-        let nobody = of(&Identity::default());
+        let nobody = metadata(&Identity::default());
         let nobody = RawBsonRef::Document(&nobody);
         assert!(is_nobody(nobody));
         assert_eq!(parse(nobody).unwrap(), None);
         assert!(!is_nobody(RawBsonRef::Document(&rawdoc! {})));
+    }
+
+    #[test]
+    fn what_is_sent_along_says_whether_blocked_writes_are_open() {
+        let sent = of(&Identity::new(vec![user("x", "a")], 1));
+        assert!(field(&sent, FIELD).is_some());
+        assert_eq!(field(&sent, BYPASS), None);
+        let sent = of(&Identity::new(vec![Arc::new(crate::members::member())], 1));
+        assert_eq!(field(&sent, BYPASS), Some(RawBsonRef::Boolean(true)));
     }
 
     #[test]

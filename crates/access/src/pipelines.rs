@@ -78,6 +78,7 @@ fn first(
         "$currentOp" | "$listLocalSessions" | "$listSessions" => check.identity.is_authenticated(),
         "$changeStream" => change_stream(check, database, collection, argument),
         "$listCatalog" => catalog(check, database, collection),
+        "$listClusterCatalog" => cluster_catalog(check, database),
         "$shardedDataDistribution" => check.cluster(Action::ShardedDataDistribution),
         "$querySettings" => check.cluster(Action::QuerySettings),
         "$queryStats" => query_stats(check, argument),
@@ -109,6 +110,16 @@ fn catalog(check: &Check<'_>, database: &str, collection: Option<&str>) -> bool 
                 && on(database, "system.js")
                 && on(database, "system.buckets.any")
         }
+    }
+}
+
+/// What there is in a database, or in all of them.
+fn cluster_catalog(check: &Check<'_>, database: &str) -> bool {
+    match database {
+        "admin" => {
+            check.cluster(Action::ListDatabases) && check.everywhere(Action::ListCollections)
+        }
+        _ => check.on_database(database, Action::ListCollections),
     }
 }
 
@@ -191,6 +202,7 @@ pub fn is_harmless(stage: &str) -> bool {
             | "$indexStats"
             | "$limit"
             | "$listCatalog"
+            | "$listClusterCatalog"
             | "$match"
             | "$planCacheStats"
             | "$project"

@@ -64,6 +64,16 @@ pub fn writes_output(body: &RawDocument) -> bool {
     output.is_some_and(|stage| matches!(stage.name(), "$out" | "$merge"))
 }
 
+/// Whether a command is a map-reduce, or the last part of one over several shards, that writes its
+/// results somewhere.
+pub fn has_output(name: &str, body: &RawDocument) -> bool {
+    matches!(name, "mapReduce" | "_shardMapReduceFinish")
+        && match banyan_document::field(body, "out") {
+            Some(RawBsonRef::Document(out)) => banyan_document::field(out, "inline").is_none(),
+            other => other.is_some(),
+        }
+}
+
 /// Whether a read ends after the time that `defaultMaxTimeMS` gives those that name none.
 pub fn is_timed_read(name: &str, body: &RawDocument) -> bool {
     match name {

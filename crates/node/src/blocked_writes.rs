@@ -1,28 +1,38 @@
 //! Which commands are refused while the writes of users are blocked, and what they are answered.
 
 use banyan_access::identity;
+use banyan_access::impersonation;
 use banyan_access::reads_and_writes;
-use banyan_security::{Action, Resource};
 use banyan_wire::{CommandError, ErrorCode, OWN_CONNECTION_ID};
 use bson::cstr;
 
 use crate::commands::table::CommandResult;
 use crate::commands::write_report::{WriteReport, ordered};
 use crate::context::CommandContext;
+use crate::node::Node;
 
 /// What a command is answered whose writes are blocked. `None`: it may run.
 pub fn refusal(ctx: &CommandContext<'_>) -> Option<CommandResult> {
-    let node = ctx.node;
-    if !node.user_writes.are_blocked(&node.replica) || !is_blocked(ctx) {
+    if !are_blocked(ctx.node) || !is_blocked(ctx) {
         return None;
     }
-    let error = CommandError::new(ErrorCode::UserWritesBlocked, "User writes blocked");
+    let error = blocked();
     Some(match ctx.spec.name {
         "insert" => refuse_statements(ctx, "documents", &error),
         "update" => refuse_statements(ctx, "updates", &error),
         "delete" => refuse_statements(ctx, "deletes", &error),
         _ => Err(error),
     })
+}
+
+/// Whether the writes of users are blocked on this set.
+pub fn are_blocked(node: &Node) -> bool {
+    node.user_writes.are_blocked(&node.replica)
+}
+
+/// What a change of users' data is answered then.
+pub fn blocked() -> CommandError {
+    CommandError::new(ErrorCode::UserWritesBlocked, "User writes blocked")
 }
 
 fn is_blocked(ctx: &CommandContext<'_>) -> bool {
@@ -43,6 +53,9 @@ fn is_blocked(ctx: &CommandContext<'_>) -> bool {
         | "convertToCapped"
         | "cloneCollectionAsCapped"
         | "mapReduce" => ctx.database(),
+        "_shardMapReduceFinish" if reads_and_writes::has_output(ctx.spec.name, ctx.body()) => {
+            ctx.database()
+        }
         "renameCollection" => {
             let from = ctx.argument().and_then(|from| from.as_str());
             from.and_then(|from| from.split_once('.'))
@@ -54,10 +67,21 @@ fn is_blocked(ctx: &CommandContext<'_>) -> bool {
     if matches!(database, "admin" | "config" | "local") {
         return false;
     }
-    let is_enforced = ctx.node.access.is_enforced();
-    let goes_by =
-        || identity::known(ctx.conn).allows(Action::BypassWriteBlockingMode, Resource::Cluster);
-    !(is_enforced && goes_by())
+    !may_bypass(ctx)
+}
+
+/// Whether blocked writes are open to whoever the request is sent for. Where nobody logs in, that is
+/// so only of what a config server sends.
+pub fn may_bypass(ctx: &CommandContext<'_>) -> bool {
+    match ctx.generic.may_bypass_write_blocking {
+        Some(may_bypass) => may_bypass,
+        // A router would have said so.
+        None if ctx.generic.audit.is_some() => false,
+        None => {
+            ctx.node.access.is_enforced()
+                && impersonation::may_bypass_write_blocking(&identity::known(ctx.conn))
+        }
+    }
 }
 
 fn refuse_statements(

@@ -23,6 +23,8 @@ pub struct Generic<'a> {
     pub comment: Option<RawBsonRef<'a>>,
     /// Whom a router sends the request for.
     pub audit: Option<RawBsonRef<'a>>,
+    /// Whether blocked writes are open to whoever the request is sent for.
+    pub may_bypass_write_blocking: Option<bool>,
     pub shard_version: Option<RawBsonRef<'a>>,
     pub database_version: Option<RawBsonRef<'a>>,
     /// The legacy OP_QUERY bit, given to commands as `$readPreference`'s absence.
@@ -89,10 +91,10 @@ impl<'a> Generic<'a> {
             | "allowImplicitCollectionCreation"
             | "clientOperationKey"
             | "maxTimeMSOpOnly"
-            | "mayBypassWriteBlocking"
             | "coordinator"
             | "helpCommand"
             | "help" => {}
+            "mayBypassWriteBlocking" => self.may_bypass_write_blocking = Some(field.bool()?),
             "lsid" => self.lsid = Some(session_field(field).document()?),
             "txnNumber" => {
                 let RawBsonRef::Int64(number) = value else {

@@ -8,7 +8,8 @@
 pub mod access;
 pub mod account;
 mod audited_changes;
-mod blocked_writes;
+mod auto_compaction;
+pub mod blocked_writes;
 pub mod cluster_parameters;
 pub mod collation;
 pub mod commands;

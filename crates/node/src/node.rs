@@ -23,6 +23,7 @@ use tokio::runtime::Handle;
 
 use crate::access::signing_keys;
 use crate::access::users::{self, NodeUsers};
+use crate::auto_compaction::AutoCompaction;
 use crate::cluster_parameters::ClusterParameters;
 use crate::counters::{Counters, Sharded};
 use crate::cursors::CursorManager;
@@ -129,6 +130,7 @@ pub struct Node {
     /// What clients' writes pass.
     pub(crate) write_gate: WriteGate,
     pub(crate) user_writes: UserWrites,
+    pub(crate) auto_compaction: Arc<AutoCompaction>,
     /// Where tests have it fail.
     pub fail_points: FailPoints,
     /// A no-op entry is being asked for or written: one serves everybody who waits.
@@ -202,6 +204,7 @@ impl Node {
             cluster_parameters: ClusterParameters::default(),
             write_gate: WriteGate::default(),
             user_writes: UserWrites::default(),
+            auto_compaction: Arc::default(),
             fail_points: FailPoints::default(),
             asking_for_noop: AtomicBool::new(false),
             role: OnceLock::new(),

@@ -162,8 +162,9 @@ impl NodeService {
         ctx: &CommandContext<'_>,
     ) -> Result<Option<OwnedRwLockReadGuard<()>>, CommandError> {
         let is_internal = ctx.spec.name.starts_with('_');
-        let writes =
-            ctx.spec.writes || has_output(ctx) || reads_and_writes::writes_output(ctx.body());
+        let writes = ctx.spec.writes
+            || reads_and_writes::has_output(ctx.spec.name, ctx.body())
+            || reads_and_writes::writes_output(ctx.body());
         if is_internal || !writes {
             return Ok(None);
         }
@@ -340,6 +341,11 @@ impl NodeService {
         let check = Check::new(&identity, self.is_first(conn, &identity), request);
         let admitted = check::admit(&check, spec.access, request);
         let owner = admitted.and_then(|()| {
+            if generic.may_bypass_write_blocking.is_some()
+                && !identity.allows(Action::Internal, Resource::Cluster)
+            {
+                return Err(impersonation::bypass_refused());
+            }
             let own = identity.owner();
             match generic.audit {
                 None => Ok(own.clone()),
@@ -439,8 +445,10 @@ impl NodeService {
     /// What has to hold of the command's writes before its reply leaves.
     fn write_concern(&self, ctx: &CommandContext<'_>) -> Result<WriteConcern, CommandError> {
         let (spec, given) = (ctx.spec, ctx.generic.write_concern);
-        let may_write =
-            spec.writes || spec.takes_concern || spec.name == "aggregate" || has_output(ctx);
+        let may_write = spec.writes
+            || spec.takes_concern
+            || spec.name == "aggregate"
+            || reads_and_writes::has_output(spec.name, ctx.body());
         let is_internal = spec.name.starts_with('_');
         if !may_write {
             return match given {
@@ -467,7 +475,9 @@ impl NodeService {
     /// Waits for the write concern, whether the command went well or not: what it found may be
     /// somebody else's write.
     async fn settle(&self, ctx: &CommandContext<'_>, result: CommandResult) -> CommandResult {
-        let wrote = ctx.spec.writes || ctx.last_write().is_some() || has_output(ctx);
+        let wrote = ctx.spec.writes
+            || ctx.last_write().is_some()
+            || reads_and_writes::has_output(ctx.spec.name, ctx.body());
         if !wrote {
             return result;
         }
@@ -515,18 +525,6 @@ async fn wait_for_concern(ctx: &CommandContext<'_>) -> Option<RawDocumentBuf> {
     ctx.concern
         .wait(&node.replica, &node.replication, awaited)
         .await
-}
-
-/// It's a map-reduce, or the last part of one over several shards, that writes its results
-/// somewhere.
-fn has_output(ctx: &CommandContext<'_>) -> bool {
-    let inline = |out: &bson::RawDocument| out.get("inline").is_ok_and(|field| field.is_some());
-    matches!(ctx.spec.name, "mapReduce" | "_shardMapReduceFinish")
-        && match ctx.body().get("out") {
-            Ok(Some(RawBsonRef::Document(out))) => !inline(out),
-            Ok(Some(_)) => true,
-            _ => false,
-        }
 }
 
 impl Service for NodeService {

@@ -5,7 +5,8 @@
 //! they change), [`diff`] (what that changed), [`expression`] (values computed from a document),
 //! [`pipeline`] (stages over streams of documents), [`view`] (pipelines under a name), [`text`]
 //! (searches), [`time_series`] (what filters of measurements say of buckets), [`validator`] (which documents a
-//! collection takes), [`bulk_write`] (writes of several collections) and [`shape`] (queries without their
+//! collection takes), [`bulk_write`] (writes of several collections), [`cluster_catalog`] (what collections of a
+//! cluster are) and [`shape`] (queries without their
 //! values), by which they are known to [`query_stats`] and [`query_settings`]. What all of it may use is in [`budget`] and
 //! [`memory`], and what does not fit goes to disk as [`spill`] says. Everything is parsed once, in a
 //! [`context`], into a typed form that then runs over raw BSON; what can be wrong is an
@@ -15,6 +16,7 @@ pub mod bounds;
 pub mod budget;
 pub mod bulk_write;
 pub mod canonical;
+pub mod cluster_catalog;
 mod comparison;
 pub mod context;
 pub mod diff;

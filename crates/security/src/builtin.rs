@@ -200,6 +200,7 @@ const MONITOR_DATABASE: &[Action] = &[
 const HOST_MANAGER: &[Action] = &[
     Action::ApplicationMessage,
     Action::AuditConfigure,
+    Action::Compact,
     Action::ConnPoolSync,
     Action::DropConnections,
     Action::FlushRouterConfig,

@@ -29,6 +29,7 @@ pub mod build;
 pub mod catalog;
 pub mod cleanup;
 mod commit;
+mod compaction;
 pub mod directory;
 mod engine;
 pub mod error;

@@ -152,28 +152,6 @@ impl Store {
         Ok(())
     }
 
-    /// Merges all tables, so that what was removed or replaced, and is read by no snapshot any more, takes
-    /// no space. The bytes on the disk that this has freed. As much as there is is written meanwhile.
-    pub fn compact(&self) -> Result<u64, StorageError> {
-        let engine = &self.shared.engine;
-        let keyspaces = engine.keyspaces();
-        let all = [&keyspaces.records, &keyspaces.indexes, &keyspaces.meta];
-        let bytes = || {
-            all.iter()
-                .map(|keyspace| keyspace.disk_space())
-                .sum::<u64>()
-        };
-        // What is in memory still would lie over what it replaces.
-        for keyspace in all {
-            keyspace.rotate_memtable_and_wait()?;
-        }
-        let before = bytes();
-        for keyspace in all {
-            keyspace.major_compact()?;
-        }
-        Ok(before.saturating_sub(bytes()))
-    }
-
     pub fn stats(&self) -> Stats {
         let engine = &self.shared.engine;
         let database = &engine.database;

@@ -7,10 +7,8 @@ use std::sync::Arc;
 
 use bson::{RawDocument, RawDocumentBuf};
 
-/// The field of a request.
-pub const FIELD: &str = "$audit";
-
 tokio::task_local! {
+    /// The fields that requests carry.
     static CLIENT: Option<Arc<RawDocumentBuf>>;
 }
 

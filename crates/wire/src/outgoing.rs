@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use bson::RawDocument;
-use bson::spec::ElementType;
 
 use crate::behalf;
 use crate::frame::HEADER_BYTES;
@@ -76,12 +75,7 @@ impl Outgoing {
 
     fn end_body(mut self) -> Outgoing {
         const BODY_AT: usize = HEADER_BYTES + 5;
-        behalf::with_client(|client| {
-            self.bytes.push(ElementType::EmbeddedDocument as u8);
-            self.bytes.extend_from_slice(behalf::FIELD.as_bytes());
-            self.bytes.push(0);
-            self.bytes.extend_from_slice(client.as_bytes());
-        });
+        behalf::with_client(|client| self.bytes.extend_from_slice(elements(client)));
         self.bytes.push(0);
         message::finish(&mut self.bytes, BODY_AT);
         message::finish(&mut self.bytes, 0);
@@ -148,7 +142,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_says_whom_it_is_sent_for() {
-        let client = Some(std::sync::Arc::new(rawdoc! {"user": "a"}));
+        let client = Some(std::sync::Arc::new(rawdoc! {"$audit": {"user": "a"}}));
         let body = rawdoc! {"find": "posts"};
         let sent = behalf::on_behalf_of(client, async { Outgoing::command("test", &body) }).await;
         let want = rawdoc! {"find": "posts", "$db": "test", "$audit": {"user": "a"}};

@@ -12,7 +12,7 @@ use banyan_query::text::{SearchedIndex, TextContext};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::{forward, on_primary, out, own_sources, sharded_data};
+use super::{cluster_catalog, forward, on_primary, out, own_sources, sharded_data};
 use crate::catalog::Route;
 use crate::collation;
 use crate::context::{CommandResult, CommandSpec, Context, run};
@@ -37,6 +37,9 @@ async fn run(context: &Context<'_>) -> CommandResult {
         return super::explain::aggregate(context).await;
     }
     let stages = fields::stages(&request.body)?;
+    if cluster_catalog::is_asked_for(&stages) {
+        return cluster_catalog::run(context, &stages).await;
+    }
     if own_sources::are_asked_for(&stages) {
         return own_sources::run(context, &stages).await;
     }

@@ -28,9 +28,5 @@ async fn get(context: &Context<'_>) -> CommandResult {
 }
 
 async fn set(context: &Context<'_>) -> CommandResult {
-    let reply = pass::to_config(context, "_configsvrSetClusterParameter", &[]).await?;
-    if let Err(error) = context.router.refresh_cluster_parameters().await {
-        tracing::debug!(%error, "the new parameters come with the next look");
-    }
-    Ok(reply)
+    pass::change_settings(context, "_configsvrSetClusterParameter").await
 }

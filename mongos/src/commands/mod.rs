@@ -6,6 +6,7 @@ mod await_writes;
 mod balancer;
 mod build_info;
 mod bulk_write;
+mod cluster_catalog;
 mod cluster_parameter;
 mod coll_stats;
 mod configure_fail_point;
@@ -74,6 +75,7 @@ mod sharded_data;
 mod shutdown;
 mod split;
 mod user_management;
+mod user_write_block;
 mod viewed;
 mod whats_my_uri;
 mod write;
@@ -169,6 +171,7 @@ static TABLE: &[&[CommandSpec]] = &[
         query_settings::REMOVE,
         rw_concern_defaults::GET,
         rw_concern_defaults::SET,
+        user_write_block::SPEC,
     ],
     balancer::SPECS,
     zones::SPECS,

@@ -61,3 +61,14 @@ pub async fn to_config(
     }
     context.router.on_config("admin", &command.finish()).await
 }
+
+/// As [`to_config`], for a command that changes defaults or parameters of the cluster: this router goes
+/// by the new ones at once.
+pub async fn change_settings(
+    context: &Context<'_>,
+    name: &str,
+) -> Result<RawDocumentBuf, CommandError> {
+    let reply = to_config(context, name, &[]).await?;
+    context.router.refresh_settings().await;
+    Ok(reply)
+}

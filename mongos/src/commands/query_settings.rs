@@ -23,17 +23,9 @@ pub const REMOVE: CommandSpec = CommandSpec::new(
 .admin_only();
 
 async fn set(context: &Context<'_>) -> CommandResult {
-    change(context, "_configsvrSetQuerySettings").await
+    pass::change_settings(context, "_configsvrSetQuerySettings").await
 }
 
 async fn remove(context: &Context<'_>) -> CommandResult {
-    change(context, "_configsvrRemoveQuerySettings").await
-}
-
-async fn change(context: &Context<'_>, command: &str) -> CommandResult {
-    let reply = pass::to_config(context, command, &[]).await?;
-    if let Err(error) = context.router.refresh_cluster_parameters().await {
-        tracing::debug!(%error, "the new settings come with the next look");
-    }
-    Ok(reply)
+    pass::change_settings(context, "_configsvrRemoveQuerySettings").await
 }

@@ -2,7 +2,7 @@
 
 use banyan_access::check::Access;
 use banyan_security::Action;
-use bson::{DateTime, RawDocumentBuf, cstr};
+use bson::{RawDocumentBuf, cstr};
 
 use super::pass;
 use crate::context::{CommandResult, CommandSpec, Context, run};
@@ -51,10 +51,5 @@ fn in_memory(reply: &bson::RawDocument) -> RawDocumentBuf {
 }
 
 async fn set(context: &Context<'_>) -> CommandResult {
-    let reply = pass::to_config(context, "setDefaultRWConcern", &[]).await?;
-    let known = context.router.refresh_defaults().await;
-    if let Err(error) = known {
-        tracing::debug!(%error, at = %DateTime::now(), "the new defaults come with the next look");
-    }
-    Ok(reply)
+    pass::change_settings(context, "setDefaultRWConcern").await
 }

@@ -2,6 +2,7 @@
 //! certificates.
 
 mod audit;
+mod blocked_writes;
 mod bulk_write;
 mod certificates;
 mod closed;

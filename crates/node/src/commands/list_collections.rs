@@ -11,7 +11,7 @@ use banyan_query::view;
 use banyan_replication::time_series;
 use banyan_storage::{Catalog, Collection};
 use banyan_wire::{CommandError, OWN_CONNECTION_ID};
-use bson::{RawDocumentBuf, cstr, rawdoc};
+use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::clustered::CLUSTERED;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
@@ -63,55 +63,15 @@ fn list(ctx: &CommandContext<'_>) -> CommandResult {
             .as_ref()
             .is_some_and(|identity| !listing::reaches(identity, ctx.database(), name))
     };
-    let (catalog, snapshot) = ctx.node.replica.view();
-    let collections = catalog
-        .database(ctx.database())
-        .into_iter()
-        .flat_map(|d| d.collections());
     let mut listed = Vec::new();
-    for collection in collections {
-        let described = describe(collection);
-        if is_hidden(collection.namespace.collection()) {
-            continue;
-        }
-        if !first::is_listed(filter.as_ref(), &described)? {
-            continue;
-        }
-        listed.push(if name_only {
-            brief(collection)
-        } else {
-            described
-        });
-    }
-    for (name, described) in time_series(&catalog, ctx.database()) {
-        if is_hidden(name) || !first::is_listed(filter.as_ref(), &described)? {
-            continue;
-        }
-        listed.push(match name_only {
-            true => rawdoc! { "name": name, "type": "timeseries" },
-            false => described,
-        });
-    }
-    for definition in views::definitions(&catalog, &snapshot, ctx.database(), ctx.slot())? {
-        let Some(name) = view::name(&definition, ctx.database()) else {
-            continue;
-        };
-        let mut described = rawdoc! { "name": name, "type": "view" };
-        let brief = described.clone();
-        described.append(cstr!("options"), view::options(&definition));
-        described.append(cstr!("info"), rawdoc! { "readOnly": true });
+    for described in all(ctx, ctx.database())? {
+        let name = described.get_str("name").unwrap_or_default();
         if !is_hidden(name) && first::is_listed(filter.as_ref(), &described)? {
-            listed.push(if name_only { brief } else { described });
-        }
-    }
-    for (name, options) in local::collections(ctx.node, ctx.database()) {
-        let mut described = rawdoc! { "name": name, "type": "collection" };
-        if !name_only {
-            described.append(cstr!("options"), options);
-            described.append(cstr!("info"), rawdoc! { "readOnly": true });
-        }
-        if !is_hidden(name) && first::is_listed(filter.as_ref(), &described)? {
-            listed.push(described);
+            listed.push(if name_only {
+                brief(&described)
+            } else {
+                described
+            });
         }
     }
     first::reply_with_list(
@@ -119,6 +79,39 @@ fn list(ctx: &CommandContext<'_>) -> CommandResult {
         format!("{}.$cmd.listCollections", ctx.database()),
         listed,
     )
+}
+
+/// All collections of a database, with everything that is told of them: those with records, then
+/// time-series collections, views, and those of the server.
+pub(super) fn all(
+    ctx: &CommandContext<'_>,
+    database: &str,
+) -> Result<Vec<RawDocumentBuf>, CommandError> {
+    let (catalog, snapshot) = ctx.node.replica.view();
+    let collections = catalog.database(database).into_iter();
+    let collections = collections.flat_map(|database| database.collections());
+    let mut all: Vec<_> = collections.map(|found| describe(found)).collect();
+    all.extend(time_series(&catalog, database));
+    for definition in views::definitions(&catalog, &snapshot, database, ctx.slot())? {
+        if let Some(name) = view::name(&definition, database) {
+            all.push(rawdoc! {
+                "name": name,
+                "type": "view",
+                "options": view::options(&definition),
+                "info": { "readOnly": true },
+            });
+        }
+    }
+    let own = local::collections(ctx.node, database).into_iter();
+    all.extend(own.map(|(name, options)| {
+        rawdoc! {
+            "name": name,
+            "type": "collection",
+            "options": options,
+            "info": { "readOnly": true },
+        }
+    }));
+    Ok(all)
 }
 
 /// Whose collections alone are shown.
@@ -129,15 +122,19 @@ fn only_reached(ctx: &CommandContext<'_>) -> Option<Arc<Identity>> {
     listing::collections(identity::known(ctx.conn), ctx.database(), ctx.body())
 }
 
-fn brief(collection: &Collection) -> RawDocumentBuf {
-    rawdoc! { "name": collection.namespace.collection(), "type": "collection" }
+/// For who asks for names only.
+fn brief(described: &RawDocument) -> RawDocumentBuf {
+    let mut brief = RawDocumentBuf::new();
+    for field in [cstr!("name"), cstr!("type")] {
+        if let Some(value) = banyan_document::field(described, field.as_str()) {
+            brief.append(field, value);
+        }
+    }
+    brief
 }
 
 /// The time-series collections of a database, by their buckets.
-fn time_series<'c>(
-    catalog: &'c Catalog,
-    database: &str,
-) -> impl Iterator<Item = (&'c str, RawDocumentBuf)> {
+fn time_series(catalog: &Catalog, database: &str) -> impl Iterator<Item = RawDocumentBuf> {
     let collections = catalog.database(database).into_iter();
     let collections = collections.flat_map(|database| database.collections());
     collections.filter_map(|buckets| {
@@ -153,13 +150,12 @@ fn time_series<'c>(
                 options.append(option, value);
             }
         }
-        let described = rawdoc! {
+        Some(rawdoc! {
             "name": name,
             "type": "timeseries",
             "options": options,
             "info": { "readOnly": false },
-        };
-        Some((name, described))
+        })
     })
 }
 
@@ -180,7 +176,8 @@ fn options(collection: &Collection) -> RawDocumentBuf {
 }
 
 fn describe(collection: &Collection) -> RawDocumentBuf {
-    let mut document = brief(collection);
+    let name = collection.namespace.collection();
+    let mut document = rawdoc! { "name": name, "type": "collection" };
     document.append(cstr!("options"), options(collection));
     let uuid = params::uuid(&collection.uuid);
     document.append(cstr!("info"), rawdoc! { "readOnly": false, "uuid": uuid });

@@ -10,6 +10,7 @@ mod append_oplog_note;
 mod applied_progress;
 mod apply_ops;
 mod authenticate;
+mod auto_compact;
 mod await_writes;
 mod build_info;
 mod bulk_write;
@@ -62,6 +63,7 @@ mod index_specification;
 mod insert;
 mod kill_cursors;
 mod list_catalog;
+mod list_cluster_catalog;
 mod list_collections;
 mod list_commands;
 mod list_databases;
@@ -103,7 +105,7 @@ pub mod sessions;
 mod set_feature_compatibility_version;
 mod set_index_commit_quorum;
 mod set_parameter;
-mod set_user_write_block_mode;
+pub mod set_user_write_block_mode;
 mod shutdown;
 mod test_deprecation;
 mod top;
@@ -193,6 +195,7 @@ static SERVER: &[&CommandSpec] = &[
 static READ: &[&CommandSpec] = &[
     &aggregate::SPEC,
     &coll_stats::SPEC,
+    &auto_compact::SPEC,
     &compact::SPEC,
     &count::SPEC,
     &data_size::SPEC,

@@ -14,6 +14,7 @@ use banyan_execution::{
     Executor, InterruptSlot, LaterStates, Planned, ReadView, Request, Rest, Row,
 };
 use banyan_query::canonical::{CanonicalQuery, TextScore};
+use banyan_query::cluster_catalog;
 use banyan_query::filter::Filter;
 use banyan_query::pipeline::{Documents, ForeignQuery, GeoNear, Pipeline, Sources};
 use banyan_query::query_settings::QuerySettings;
@@ -26,7 +27,9 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
 
 use super::coll_stats::{self, append_storage_stats};
-use super::{current_op, list_catalog, plan_cache, query_settings, query_stats};
+use super::{
+    current_op, list_catalog, list_cluster_catalog, plan_cache, query_settings, query_stats,
+};
 use crate::context::CommandContext;
 use crate::cursors::first;
 use crate::operations;
@@ -436,6 +439,7 @@ pub fn documents(
             Ok(shown.map(|one| operations::describe(one)).collect())
         }
         "$listCatalog" => list_catalog::documents(ctx, collection),
+        cluster_catalog::STAGE => list_cluster_catalog::documents(ctx, collection, argument),
         "$listLocalSessions" | "$listSessions" => Ok(sessions(ctx, argument)),
         "$planCacheStats" => plan_cache::stats(ctx, collection, argument),
         query_stats::STAGE => query_stats::documents(ctx, collection, argument),

@@ -174,12 +174,13 @@ fn check_query(query: &RawDocument, settings: &QuerySettings) -> Result<(), Comm
 }
 
 /// By these operators see what is going on, which nobody is to take from them.
-const SYSTEM_STAGES: [&str; 9] = [
+const SYSTEM_STAGES: [&str; 10] = [
     "$changeStream",
     "$collStats",
     "$currentOp",
     "$indexStats",
     "$listCatalog",
+    "$listClusterCatalog",
     "$listLocalSessions",
     "$listSessions",
     "$planCacheStats",

@@ -34,6 +34,13 @@ async fn set(ctx: &CommandContext<'_>) -> CommandResult {
     if node.info.role != ClusterRole::None {
         return refuse("setUserWriteBlockMode cannot be run on a member of a cluster");
     }
+    set_here(ctx, blocks).await
+}
+
+/// Blocks the writes of users on this set, or lets them pass again. Once it has answered, none is
+/// under way that had begun before.
+pub async fn set_here(ctx: &CommandContext<'_>, blocks: bool) -> CommandResult {
+    let node = ctx.node;
     if blocks == node.user_writes.are_blocked(&node.replica) {
         return Ok(rawdoc! { "ok": 1.0 });
     }
@@ -49,7 +56,7 @@ async fn set(ctx: &CommandContext<'_>) -> CommandResult {
 }
 
 /// The write that blocks, or the one that blocks no more.
-fn change(blocks: bool) -> RawDocumentBuf {
+pub fn change(blocks: bool) -> RawDocumentBuf {
     if !blocks {
         let statement = rawdoc! { "q": { "_id": ID }, "limit": 1 };
         return rawdoc! {

@@ -27,19 +27,8 @@ pub(super) fn parse(
             ),
         );
     };
-    let spec = Spec::parse(document, context)?;
-    if let Some(output) = spec.output {
-        // What is wrong with it is told before what is wrong with that by which it groups.
-        let mut alone = DocumentWriter::new();
-        alone.append_all(output);
-        alone.append("_id", RawBsonRef::Null);
-        group::parse(
-            RawBsonRef::Document(&alone.finish()),
-            context,
-            &mut Vec::new(),
-        )?;
-    }
-    group::parse(RawBsonRef::Document(&spec.group()), context, out)?;
+    let group = Spec::parse(document, context)?.group();
+    group::parse(RawBsonRef::Document(&group), context, out)?;
     sort::parse(
         RawBsonRef::Document(&bson::rawdoc! {"_id": 1}),
         context,
@@ -117,9 +106,18 @@ impl<'a> Spec<'a> {
         })
     }
 
-    /// `{$group: {_id: {$switch: ...}, ...}}`: a bucket is named by its lower boundary.
+    /// `{$group: {..., _id: {$switch: ...}}}`: a bucket is named by its lower boundary. The output comes
+    /// first, as its errors are reported before those of the expression that is grouped by.
     fn group(&self) -> RawDocumentBuf {
         let mut writer = DocumentWriter::new();
+        match self.output {
+            Some(output) => writer.append_all(output),
+            None => {
+                writer.begin_document("count");
+                writer.append_i32("$sum", 1);
+                writer.end();
+            }
+        }
         writer.begin_document("_id");
         writer.begin_document("$switch");
         writer.begin_array("branches");
@@ -151,14 +149,6 @@ impl<'a> Spec<'a> {
         }
         writer.end();
         writer.end();
-        match self.output {
-            Some(output) => writer.append_all(output),
-            None => {
-                writer.begin_document("count");
-                writer.append_i32("$sum", 1);
-                writer.end();
-            }
-        }
         writer.finish()
     }
 }

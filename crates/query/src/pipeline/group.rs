@@ -69,13 +69,14 @@ pub(super) fn parse(
     Ok(())
 }
 
-/// The specification as the user writes it.
+/// The specification as it is shown: without the marks, what it groups by first.
 fn without_marks(spec: &RawDocument) -> RawDocumentBuf {
     let mut writer = DocumentWriter::with_capacity(spec.as_bytes().len());
-    for element in elements(spec) {
-        if !matches!(element.name(), WILL_BE_MERGED | DOING_MERGE) {
-            writer.append_element(&element);
-        }
+    let (id, others): (Vec<_>, Vec<_>) = elements(spec)
+        .filter(|element| !matches!(element.name(), WILL_BE_MERGED | DOING_MERGE))
+        .partition(|element| element.name() == "_id");
+    for element in id.iter().chain(&others) {
+        writer.append_element(element);
     }
     writer.finish()
 }

@@ -12,6 +12,7 @@ use super::{
     lookup, matching, project, redact, refused, replace, sample, sort, source, split_event, union,
     unpack_bucket, unwind, window, write,
 };
+use crate::cluster_catalog;
 use crate::context::Context;
 use crate::error::QueryError;
 
@@ -126,6 +127,7 @@ const ROWS: &[Row] = &[
     row("$limit", limit::parse_limit),
     source(source::LIST_CATALOG),
     row("$listCachedAndActiveUsers", refused::parse_disabled),
+    source(cluster_catalog::STAGE),
     source("$listLocalSessions"),
     row("$listSearchIndexes", refused::parse_search),
     source("$listSessions"),

@@ -101,6 +101,7 @@ static STAGES: &[(&str, Holds)] = &[
     ("$indexStats", Options(&[])),
     ("$limit", Constant),
     ("$listCatalog", Options(&[])),
+    ("$listClusterCatalog", Options(&[])),
     ("$listLocalSessions", Options(&[])),
     ("$listSessions", Options(&[])),
     (

@@ -6,6 +6,7 @@ mod donate;
 mod indexes;
 mod receive;
 mod state;
+mod user_write_block;
 
 use banyan_node::commands::table::CommandSpec;
 
@@ -33,5 +34,6 @@ pub fn commands() -> Vec<&'static CommandSpec> {
         &receive::START,
         &receive::STATUS,
         &state::SHARDING_STATE,
+        &user_write_block::SPEC,
     ]
 }
