@@ -154,7 +154,7 @@ impl Accumulated {
     ) -> Result<Values, QueryError> {
         let mut values = Vec::with_capacity(ranges.len());
         for range in ranges {
-            let mut state = self.state()?;
+            let mut state = self.state()?.sliding();
             let numbers = inputs.values.get(range.clone()).unwrap_or_default();
             let numbers = numbers.iter().flatten().filter(|input| is_number(input));
             let numbers = numbers.take(2).count();
