@@ -63,6 +63,7 @@ mod standalone;
 mod text_search;
 mod time_series;
 mod tools;
+mod unique_indexes;
 mod validators;
 mod views;
 mod wire;

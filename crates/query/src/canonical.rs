@@ -85,15 +85,20 @@ impl CanonicalQuery {
     }
 
     pub fn parse(written: &Written<'_>, context: &Context) -> Result<CanonicalQuery, QueryError> {
-        let filter = match written.filter {
-            Some(filter) => Filter::of_query(filter, context)?,
-            None => Filter::all_in(context.collator.clone()),
+        let parse_filter = || match written.filter {
+            Some(filter) => Filter::of_query(filter, context),
+            None => Ok(Filter::all_in(context.collator.clone())),
         };
+        let (filter, failure) = context.folding.keeping_failure(parse_filter)?;
         // What stands beside `$natural` is told of before the projection, any other sort after it.
         let natural = written
             .sort
             .filter(|sort| natural_direction(sort).is_some());
         Order::parse(natural, None)?;
+        // What a constant of the filter fails with is told after that.
+        if let Some(failure) = failure {
+            context.folding.failed(failure)?;
+        }
         // Conditions find nothing there.
         context.metadata.take();
         let projection = written

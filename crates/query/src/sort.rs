@@ -44,6 +44,12 @@ pub struct SortPattern {
     pattern: KeyPattern,
 }
 
+/// Two fields of a sort have arrays.
+pub(crate) fn parallel_arrays() -> QueryError {
+    let message = "cannot sort with keys that are parallel arrays";
+    QueryError::new(ErrorKind::BadValue, message)
+}
+
 impl SortPattern {
     /// With a collator, strings are sorted by it.
     pub fn parse(
@@ -142,10 +148,8 @@ impl SortPattern {
             }
             return Ok(());
         }
-        self.pattern.write_first(document, out).map_err(|_| {
-            let message = "cannot sort with keys that are parallel arrays";
-            QueryError::new(ErrorKind::BadValue, message)
-        })
+        let written = self.pattern.write_first(document, out);
+        written.map_err(|_| parallel_arrays())
     }
 
     /// The values that a document is sorted by.

@@ -35,6 +35,8 @@ pub struct Index {
     pub pattern: Arc<KeyPattern>,
     pub kind: Arc<dyn IndexKind>,
     pub unique: bool,
+    /// It is to become unique: what is there may have one key twice, what is written may not.
+    pub prepares_unique: bool,
     pub sparse: bool,
     pub hidden: bool,
     pub partial_filter: Option<RawDocumentBuf>,
@@ -93,6 +95,7 @@ impl Index {
             pattern,
             kind,
             unique: is_id || flag("unique"),
+            prepares_unique: flag("prepareUnique"),
             sparse,
             hidden: flag("hidden"),
             partial_filter,
@@ -109,6 +112,11 @@ impl Index {
                 since: SystemTime::now(),
             },
         })
+    }
+
+    /// Whether a write may not give a record a key that another record has.
+    pub fn refuses_duplicates(&self) -> bool {
+        self.unique || self.prepares_unique
     }
 
     /// With entries for records whose ids are of this format.

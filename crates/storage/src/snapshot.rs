@@ -180,6 +180,24 @@ impl Snapshot {
         Ok(entry.map(|(record, _)| record))
     }
 
+    /// Which records hold `key`, the first ones of them: in a unique index there is one at most.
+    pub fn key_holders(
+        &self,
+        index: &Index,
+        key: &[u8],
+        most: usize,
+    ) -> Result<Vec<RecordId>, StorageError> {
+        if index.unique {
+            return Ok(self.unique_lookup(index, key)?.into_iter().collect());
+        }
+        let range = KeyRange {
+            lower: Bound::Included(key.to_vec()),
+            upper: Bound::Included(key.to_vec()),
+        };
+        let entries = self.scan_index(index, range, false).take(most);
+        entries.map(|entry| Ok(entry?.1)).collect()
+    }
+
     /// Which record holds `key` in a unique index, and the key's type bits.
     pub fn unique_entry(
         &self,

@@ -253,6 +253,7 @@ codes! {
     APIDeprecationError = 324,
     MechanismUnavailable = 334,
     APIMismatchError = 347,
+    CannotConvertIndexToUnique = 359,
     CollectionUUIDMismatch = 361,
     UserWritesBlocked = 371,
     CannotDropShardKeyIndex = 373,

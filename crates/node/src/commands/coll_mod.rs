@@ -1,31 +1,26 @@
-//! `collMod`: hides an index from the planner, or shows it again; changes when its documents go;
-//! changes options of a collection.
-
-use std::sync::Arc;
+//! `collMod`: hides an index from the planner, or shows it again; changes when its documents go; makes
+//! it unique; changes options of a collection.
 
 use banyan_access::check::Access;
-use banyan_document::compare;
-use banyan_document::key::KeyPattern;
 use banyan_replication::machine::names::keeps_pre_images;
 use banyan_replication::write::catalog_ops;
 use banyan_replication::write::validation::{ACTION, LEVEL, VALIDATOR};
-use banyan_storage::{CatalogChange, Collection, Index, IndexDefinition, Namespace};
+use banyan_storage::{CatalogChange, Collection, IndexDefinition, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use super::capped::{self, Limits};
 use super::clustered::{self, EXPIRE};
 use super::images::{self, IMAGES};
-use super::index_expiry;
+use super::index_modification::{IndexOption, made_unique};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::time_series;
+use super::unique_conversion;
 use super::validation;
 use crate::context::CommandContext;
-use crate::errors;
 use crate::index_builds;
 use crate::index_changes;
-use crate::params::{self, Field};
-use crate::role::IndexLoss;
+use crate::params::Field;
 use crate::views;
 use banyan_access::reads_and_writes;
 
@@ -70,15 +65,20 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     }
 }
 
-/// What a dry run tries, to make an index unique, is not done here.
-fn refuse_dry_run(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
-    let asked = ctx.field("dryRun").map(|field| field.bool()).transpose()?;
+/// Whether it is only to be tried to make an index unique: nothing else can be tried.
+fn is_dry_run(
+    ctx: &CommandContext<'_>,
+    asked: Option<&IndexOption<'_>>,
+) -> Result<bool, CommandError> {
+    let dry = ctx.field("dryRun").filter(|field| !field.is_null());
+    let dry = dry.map(|field| field.bool()).transpose()?.unwrap_or(false);
+    let refuse = |message: &str| Err(CommandError::new(ErrorCode::InvalidOptions, message));
     match asked {
-        Some(true) => Err(CommandError::new(
-            ErrorCode::InvalidOptions,
-            "Cannot specify 'dryRun' without specifying the 'unique' option",
-        )),
-        _ => Ok(()),
+        None if dry => refuse("dry run mode requires an valid index modification."),
+        Some(option) if dry && option.unique != Some(true) => {
+            refuse("dry run mode requires an index modification with unique: true.")
+        }
+        _ => Ok(dry),
     }
 }
 
@@ -94,7 +94,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     let stages = given("pipeline").map(views::changes::stages);
     let stages = stages.transpose()?;
     let asked = given("index").map(IndexOption::parse).transpose()?;
-    refuse_dry_run(ctx)?;
+    let is_dry_run = is_dry_run(ctx, asked.as_ref())?;
     let measured = time_series::named(ctx, namespace.collection());
     let mut key = None;
     if let Some((_, series)) = &measured {
@@ -130,17 +130,22 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     }
     let namespace = measured.map_or(namespace, |(buckets, _)| buckets.namespace.clone());
     let granularity = time_series::options::asked(ctx)?;
-    let asked = asked.map(|option| IndexOption {
-        pattern: key.as_deref().or(option.pattern),
-        ..option
+    let asked = asked.map(|option| match &key {
+        Some(key) => option.of_pattern(key),
+        None => option,
     });
     let validation = validation::Asked::parse(ctx)?;
     let keep_images = given(IMAGES)
         .map(|field| images::parse(ctx.database(), field))
         .transpose()?;
     let limits = Limits::of_change(ctx)?;
+    // Found before anybody has to wait for it: nothing more comes to stand against it.
+    let checked = match &asked {
+        Some(option) => unique_conversion::checked_index(ctx, &namespace, option).await?,
+        None => None,
+    };
     let term = node.replica.writable_term()?;
-    let _locks = ctx.lock_exclusive(&[&namespace]).await?;
+    let locks = ctx.lock_exclusive(&[&namespace]).await?;
     index_changes::check_routing(ctx, &namespace)?;
     let Some(collection) = node.replica.store.catalog().find(&namespace).cloned() else {
         return Err(CommandError::new(
@@ -166,11 +171,23 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     limits.check(&collection)?;
     let mut reply = RawDocumentBuf::new();
     let mut changes = Vec::new();
+    let mut converted = None;
     if let Some(option) = asked {
         index_builds::refuse_rebuilds(&collection)?;
         let index = option.find(&collection)?;
         let spec = option.change(ctx, &collection, &index, &mut reply)?;
-        if spec != index.spec {
+        if option.converts(&index) {
+            index_builds::refuse_builds(&collection)?;
+            if checked != Some(index.id) {
+                unique_conversion::check(ctx, &collection, &index).await?;
+            }
+            reply.append(cstr!("unique_new"), true);
+            converted = Some(made_unique(&spec));
+        }
+        if is_dry_run {
+            return Ok(rawdoc! { "ok": 1.0 });
+        }
+        if spec != index.spec && converted.is_none() {
             let index = IndexDefinition { id: index.id, spec };
             changes.push(CatalogChange::SetIndexSpec {
                 collection: collection.id,
@@ -209,6 +226,9 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     if !changes.is_empty() {
         catalog_ops::apply(&node.replica, &changes, term).await?;
     }
+    if let Some(spec) = converted {
+        unique_conversion::convert(ctx, &collection, spec, locks, term).await?;
+    }
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)
 }
@@ -231,6 +251,11 @@ pub fn plan(
         return Err(CommandError::new(ErrorCode::InvalidOptions, text));
     }
     let option = IndexOption::parse(ctx.required("index")?)?;
+    if option.changes_uniqueness() {
+        return Err(unsupported(
+            "unique or prepareUnique on a sharded collection",
+        ));
+    }
     let index = option.find(collection)?;
     let mut list = index_changes::list(collection);
     let mut reply = RawDocumentBuf::new();
@@ -241,195 +266,6 @@ pub fn plan(
     }
     reply.append(cstr!("ok"), 1.0);
     Ok((list, reply))
-}
-
-/// Refuses to hide what the role cannot do without.
-fn check_hiding(
-    ctx: &CommandContext<'_>,
-    collection: &Collection,
-    index: &Index,
-    hidden: bool,
-) -> Result<(), CommandError> {
-    let Some(rules) = ctx.node.index_rules(&collection.namespace) else {
-        return Ok(());
-    };
-    if !hidden {
-        return Ok(());
-    }
-    let others: Vec<&Index> = collection
-        .indexes
-        .iter()
-        .filter(|other| other.id != index.id)
-        .map(|other| &**other)
-        .collect();
-    rules.check_loss(index, &others, IndexLoss::Hidden)
-}
-
-/// What errors call the `index` of a `collMod`.
-const PARSER: &str = "collMod.index";
-
-/// The `index` of a `collMod`: which index is to be hidden or shown, or given another time after
-/// which its documents go.
-struct IndexOption<'a> {
-    name: Option<&'a str>,
-    pattern: Option<&'a RawDocument>,
-    hidden: Option<bool>,
-    expires: Option<Field<'a>>,
-    unique: Option<bool>,
-    prepare_unique: Option<bool>,
-}
-
-impl<'a> IndexOption<'a> {
-    fn parse(field: Field<'a>) -> Result<IndexOption<'a>, CommandError> {
-        let (mut name, mut pattern, mut hidden, mut expires) = (None, None, None, None);
-        let (mut unique, mut prepare_unique) = (None, None);
-        for field in params::fields(PARSER, field.document()?) {
-            match field.name {
-                "name" | "keyPattern" | "hidden" | EXPIRE | "unique" | "prepareUnique"
-                    if field.is_null() => {}
-                "name" => name = Some(field.str()?),
-                "keyPattern" => pattern = Some(field.document()?),
-                "hidden" => hidden = Some(field.bool()?),
-                EXPIRE => {
-                    field.i64()?;
-                    expires = Some(field);
-                }
-                "unique" => unique = Some(field.bool()?),
-                "prepareUnique" => prepare_unique = Some(field.bool()?),
-                other => return Err(params::unknown_field(PARSER, other)),
-            }
-        }
-        Ok(IndexOption {
-            name,
-            pattern,
-            hidden,
-            expires,
-            unique,
-            prepare_unique,
-        })
-    }
-
-    /// Whether it names an index, as it may be named, and something about it.
-    fn check(&self) -> Result<(), CommandError> {
-        let refuse = |message: &str| Err(CommandError::new(ErrorCode::InvalidOptions, message));
-        self.expires.map(index_expiry::of_change).transpose()?;
-        if self.name.is_some() == self.pattern.is_some() {
-            return refuse("Must specify either index name or key pattern, and not both");
-        }
-        let says_nothing = self.hidden.is_none() && self.expires.is_none();
-        if says_nothing && self.unique.is_none() && self.prepare_unique.is_none() {
-            return refuse("no expireAfterSeconds, hidden, unique, or prepareUnique field");
-        }
-        Ok(())
-    }
-
-    /// An index becomes unique only where it was prepared for that, which is not done here.
-    fn check_unique(&self, index: &Index) -> Result<(), CommandError> {
-        match (self.unique, self.prepare_unique) {
-            (Some(false), _) => Err(CommandError::new(
-                ErrorCode::BadValue,
-                "collMod does not support converting an index to non-unique",
-            )),
-            _ if index.unique || index.is_id() => Ok(()),
-            (_, Some(true)) => Err(unsupported("prepareUnique")),
-            (Some(true), _) => Err(CommandError::new(
-                ErrorCode::InvalidOptions,
-                "Cannot make an index unique that was not prepared with 'prepareUnique'",
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// The specification as it becomes; `reply` tells what was changed.
-    fn change(
-        &self,
-        ctx: &CommandContext<'_>,
-        collection: &Collection,
-        index: &Index,
-        reply: &mut RawDocumentBuf,
-    ) -> Result<RawDocumentBuf, CommandError> {
-        let mut spec = index.spec.clone();
-        let asked = self.expires.map(index_expiry::of_change).transpose()?;
-        if let Some(seconds) = asked {
-            index_expiry::check_change(collection, index)?;
-            if let Some(old) = index.expire_after_seconds {
-                reply.append(cstr!("expireAfterSeconds_old"), old);
-            }
-            reply.append(cstr!("expireAfterSeconds_new"), seconds);
-        }
-        let expires = asked.or(index.expire_after_seconds);
-        if let Some(hidden) = self.hidden.filter(|hidden| *hidden != index.hidden) {
-            check_hiding(ctx, collection, index, hidden)?;
-            spec = index_changes::with_hidden(&spec, hidden);
-            reply.append(cstr!("hidden_old"), !hidden);
-            reply.append(cstr!("hidden_new"), hidden);
-        }
-        match spec != index.spec || expires != index.expire_after_seconds {
-            true => Ok(index_expiry::with(&spec, expires)),
-            false => Ok(spec),
-        }
-    }
-
-    fn find(&self, collection: &Collection) -> Result<Arc<Index>, CommandError> {
-        self.check()?;
-        if self.expires.is_some() && collection.is_capped {
-            return Err(CommandError::new(
-                ErrorCode::InvalidOptions,
-                "TTL indexes are not supported for capped collections.",
-            ));
-        }
-        let pattern = self.pattern.and_then(|key| KeyPattern::parse(key).ok());
-        if self
-            .name
-            .is_some_and(|name| clustered::is_named(collection, name))
-        {
-            return Err(clustered::location(
-                6011800,
-                "The 'hidden' option is not supported for a clusteredIndex",
-            ));
-        }
-        let same_orders = |index: &Index| {
-            let own = index.spec.get_document("key").ok();
-            own.zip(self.pattern).is_some_and(|(own, asked)| {
-                let (own, asked) = (RawBsonRef::Document(own), RawBsonRef::Document(asked));
-                compare(own, asked).is_eq()
-            })
-        };
-        let is_asked_for = |index: &&Arc<Index>| match (self.name, &pattern) {
-            (Some(name), _) => index.name == name,
-            (None, Some(_)) => same_orders(index),
-            (None, None) => false,
-        };
-        let mut matching = collection.indexes.iter().filter(is_asked_for);
-        let found = matching.next();
-        if let (Some(_), Some(key)) = (matching.next(), self.pattern) {
-            return Err(CommandError::new(
-                ErrorCode::AmbiguousIndexKeyPattern,
-                format!(
-                    "index keyPattern {} matches several indexes, must use index name",
-                    errors::shown(RawBsonRef::Document(key))
-                ),
-            ));
-        }
-        let Some(index) = found else {
-            let asked = match (self.name, self.pattern) {
-                (None, Some(key)) => errors::shown(RawBsonRef::Document(key)),
-                (name, _) => name.unwrap_or_default().to_owned(),
-            };
-            return Err(CommandError::new(
-                ErrorCode::IndexNotFound,
-                format!("cannot find index {asked} for ns {}", collection.namespace),
-            ));
-        };
-        if index.is_id() && self.hidden.is_some() {
-            return Err(CommandError::new(
-                ErrorCode::BadValue,
-                "can't hide _id index",
-            ));
-        }
-        self.check_unique(index)?;
-        Ok(index.clone())
-    }
 }
 
 /// A view has a definition and nothing else that could be changed.

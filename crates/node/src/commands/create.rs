@@ -9,7 +9,7 @@ use banyan_replication::write::catalog_ops;
 use banyan_replication::write::validation::{ACTION, LEVEL, VALIDATOR};
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawDocumentBuf, cstr, rawdoc};
+use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::capped;
 use super::clustered::{self, CLUSTERED, EXPIRE, location};
@@ -65,7 +65,11 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     if is_clustered {
         refuse_beside_clustered(ctx)?;
     }
-    ctx.existing_collection()?;
+    if let Err(error) = ctx.existing_collection() {
+        // What is wrong with how measurements are to lie is told before their collection's name is.
+        time_series::create::parse(ctx)?;
+        return Err(error);
+    }
     let capped = capped::of_create(ctx)?;
     let namespace = Namespace::new(ctx.database(), ctx.collection()?);
     refuse_reserved(&namespace)?;
@@ -343,6 +347,8 @@ fn expiration(ctx: &CommandContext<'_>, is_clustered: bool) -> Result<Option<i64
 
 /// Options that a clustered collection cannot have.
 fn refuse_beside_clustered(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+    let is_false = |field: Field<'_>| field.value == RawBsonRef::Boolean(false);
+    let is_false = ctx.field(CLUSTERED).is_some_and(is_false);
     for field in params::fields("create", ctx.body()).filter(|field| !field.is_null()) {
         let invalid = |message: String| CommandError::new(ErrorCode::InvalidOptions, message);
         return Err(match field.name {
@@ -351,7 +357,7 @@ fn refuse_beside_clustered(ctx: &CommandContext<'_>) -> Result<(), CommandError>
                 "Clustered capped collection only available with 'enableTestCommands' server \
                  parameter",
             ),
-            "viewOn" => location(
+            "viewOn" if !is_false => location(
                 6026500,
                 "The 'clusteredIndex' option is not supported with views",
             ),

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use banyan_access::check::Access;
-use banyan_document::compare_documents;
 use banyan_document::time_series::TimeSeries;
 use banyan_query::view;
 use banyan_replication::write::catalog_ops;
@@ -19,6 +18,7 @@ use super::geo_indexes;
 use super::index_expiry;
 use super::index_outline;
 use super::index_specification as specification;
+use super::known_indexes::{identical, is_known, is_text};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::time_series;
 use crate::context::CommandContext;
@@ -62,15 +62,17 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
     }
     create::refuse_reserved(&namespace)?;
     let measured = time_series::named(ctx, namespace.collection());
-    let asked = asked(ctx, measured.as_ref().map(|(_, series)| series))?;
+    let asked = Asked::parse(ctx, measured.as_ref().map(|(_, series)| series))?;
     let quorum = ctx.field("commitQuorum").filter(|field| !field.is_null());
     let quorum = quorum.map(|field| quorum::parse(node, field)).transpose()?;
+    let asked = asked.normalized()?;
     let (namespace, created) = match measured {
         Some((buckets, _)) => (buckets.namespace.clone(), false),
         None => {
             if node.replica.store.catalog().find(&namespace).is_none() {
                 refuse_clustered(&asked)?;
                 refuse_repeated(&asked)?;
+                asked.iter().try_for_each(|spec| refuse_unique_hash(spec))?;
             }
             let context = ctx.write_context();
             let created = catalog_ops::create_if_missing(&context, &namespace, None).await?;
@@ -139,7 +141,7 @@ pub fn plan(
     ctx: &CommandContext<'_>,
     collection: &Arc<Collection>,
 ) -> Result<(Vec<RawDocumentBuf>, RawDocumentBuf), CommandError> {
-    let asked = asked(ctx, None)?;
+    let asked = Asked::parse(ctx, None)?.normalized()?;
     let count = asked.len();
     let fresh = fresh(ctx, collection, asked)?;
     let outcome = Outcome {
@@ -154,58 +156,71 @@ pub fn plan(
     Ok((list, reply))
 }
 
-/// The specifications in the command, as they are kept.
-fn asked(
-    ctx: &CommandContext<'_>,
-    series: Option<&TimeSeries>,
-) -> Result<Vec<RawDocumentBuf>, CommandError> {
-    let ignores_unknown = ctx.field("ignoreUnknownIndexOptions");
-    let ignores_unknown = ignores_unknown
-        .map(|field| field.bool())
-        .transpose()?
-        .unwrap_or(false);
-    if let Some(format) = ctx.field("v").filter(|field| !field.is_null()) {
-        format.i64()?;
-    }
-    let asked = ctx.required("indexes")?;
-    let asked: Vec<_> = asked
-        .array()?
-        .into_iter()
-        .flatten()
-        .filter(|item| !params::is_null(*item))
-        .map(|item| match item {
-            RawBsonRef::Document(spec) => Ok(spec),
-            _ => Err(ctx.required("indexes")?.wrong_type("type 'object'")),
+/// The specifications in the command, whose outlines are right.
+struct Asked<'a> {
+    specs: Vec<Cow<'a, RawDocument>>,
+    ignores_unknown: bool,
+}
+
+impl<'a> Asked<'a> {
+    fn parse(
+        ctx: &'a CommandContext<'_>,
+        series: Option<&TimeSeries>,
+    ) -> Result<Asked<'a>, CommandError> {
+        let ignores_unknown = ctx.field("ignoreUnknownIndexOptions");
+        let ignores_unknown = ignores_unknown
+            .map(|field| field.bool())
+            .transpose()?
+            .unwrap_or(false);
+        if let Some(format) = ctx.field("v").filter(|field| !field.is_null()) {
+            format.i64()?;
+        }
+        let asked = ctx.required("indexes")?;
+        let asked: Vec<_> = asked
+            .array()?
+            .into_iter()
+            .flatten()
+            .filter(|item| !params::is_null(*item))
+            .map(|item| match item {
+                RawBsonRef::Document(spec) => Ok(spec),
+                _ => Err(ctx.required("indexes")?.wrong_type("type 'object'")),
+            })
+            .collect::<Result<_, CommandError>>()?;
+        if asked.is_empty() {
+            return Err(CommandError::new(
+                ErrorCode::BadValue,
+                "Must specify at least one index to create",
+            ));
+        }
+        // What they are over buckets is worked out before anything else is said of them.
+        let on_buckets = |spec| match series {
+            Some(series) => time_series::indexes::to_buckets(spec, series).map(Cow::Owned),
+            None => Ok(Cow::Borrowed(spec)),
+        };
+        let asked = asked.into_iter().map(on_buckets);
+        let specs: Vec<Cow<'_, RawDocument>> = asked.collect::<Result<_, CommandError>>()?;
+        for spec in &specs {
+            index_outline::check(spec, ignores_unknown)
+                .map_err(|error| in_specification(spec, error))?;
+        }
+        Ok(Asked {
+            specs,
+            ignores_unknown,
         })
-        .collect::<Result<_, CommandError>>()?;
-    if asked.is_empty() {
-        return Err(CommandError::new(
-            ErrorCode::BadValue,
-            "Must specify at least one index to create",
-        ));
     }
-    // What they are over buckets is worked out before anything else is said of them.
-    let on_buckets = |spec| match series {
-        Some(series) => time_series::indexes::to_buckets(spec, series).map(Cow::Owned),
-        None => Ok(Cow::Borrowed(spec)),
-    };
-    let asked = asked.into_iter().map(on_buckets);
-    let asked: Vec<Cow<'_, RawDocument>> = asked.collect::<Result<_, CommandError>>()?;
-    for spec in &asked {
-        index_outline::check(spec, ignores_unknown)
-            .map_err(|error| in_specification(spec, error))?;
-    }
-    asked
-        .iter()
-        .map(|spec| {
-            index_outline::normalize(spec, ignores_unknown).map_err(|error| {
+
+    /// As they are kept.
+    fn normalized(&self) -> Result<Vec<RawDocumentBuf>, CommandError> {
+        let normalized = self.specs.iter().map(|spec| {
+            index_outline::normalize(spec, self.ignores_unknown).map_err(|error| {
                 match index_expiry::names_specification(&error) {
                     true => error,
                     false => in_specification(spec, error),
                 }
             })
-        })
-        .collect()
+        });
+        normalized.collect()
+    }
 }
 
 /// Those of the asked indexes that are not there yet, if all of them may be.
@@ -237,8 +252,18 @@ fn fresh(
                 "Cannot create TTL index on a capped collection",
             ));
         }
-        geo_indexes::check_plane(&spec)?;
+        if let (Ok(key), Ok(collation)) = (spec.get_document("key"), spec.get_document("collation"))
+        {
+            geo_indexes::check_plane(key, collation)?;
+        }
+        refuse_unique_hash(&spec)?;
         if let Some(rules) = &rules {
+            if spec.get_bool("prepareUnique").unwrap_or(false) {
+                return Err(CommandError::new(
+                    ErrorCode::NotImplemented,
+                    "an index of a sharded collection with 'prepareUnique' is not supported",
+                ));
+            }
             rules.check_new(&spec)?;
         }
         fresh.push(spec);
@@ -266,12 +291,18 @@ fn refuse_repeated(asked: &[RawDocumentBuf]) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn identical(spec: &RawDocument) -> CommandError {
-    let name = spec.get_str("name").unwrap_or_default();
-    CommandError::new(
-        ErrorCode::IndexAlreadyExists,
-        format!("Identical index already exists: {name}"),
-    )
+/// Two values may have one hash.
+fn refuse_unique_hash(spec: &RawDocument) -> Result<(), CommandError> {
+    let key = spec.get_document("key").into_iter();
+    let mut orders = key.flat_map(|key| key.iter().flatten());
+    let is_hashed = orders.any(|(_, order)| order == RawBsonRef::String("hashed"));
+    match is_hashed && spec.get_bool("unique").unwrap_or(false) {
+        true => Err(CommandError::new(
+            ErrorCode::Location(16764),
+            "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// A clustered collection is made as such or not at all.
@@ -327,12 +358,6 @@ fn in_specification(spec: &RawDocument, mut error: CommandError) -> CommandError
         error.message
     );
     error
-}
-
-/// Whether a specification, as it is kept, is that of a text index.
-fn is_text(spec: &RawDocument) -> bool {
-    let key = spec.get_document("key");
-    key.is_ok_and(|key| key.get_str(banyan_text::TERM_FIELD).is_ok())
 }
 
 /// A collection has one text index, whose strings are compared by no collation.
@@ -396,102 +421,15 @@ fn in_collection(
     }
     let mut kept = RawDocumentBuf::new();
     for (name, value) in spec.iter().flatten() {
-        if name.as_str() != "collation" {
+        if !matches!(name.as_str(), "collation" | "prepareUnique") {
             kept.append(name, value);
         }
     }
     if let Some(collation) = wanted {
         kept.append(cstr!("collation"), collation);
     }
-    Ok(kept)
-}
-
-fn equivalent(name: &str, spec: &RawDocument, known: &RawDocument) -> CommandError {
-    CommandError::new(
-        ErrorCode::IndexOptionsConflict,
-        format!(
-            "An equivalent index already exists with {name}. Requested index: {}, existing index: \
-             {}",
-            errors::shown(RawBsonRef::Document(spec)),
-            errors::shown(RawBsonRef::Document(known))
-        ),
-    )
-}
-
-/// Whether the same index is there already; another one of its name or pattern is an error.
-fn is_known<'a>(
-    existing: impl Iterator<Item = &'a RawDocumentBuf>,
-    spec: &RawDocument,
-) -> Result<bool, CommandError> {
-    let name = spec.get_str("name").unwrap_or("");
-    let key = spec.get_document("key");
-    let key =
-        key.map_err(|error| CommandError::new(ErrorCode::InternalError, error.to_string()))?;
-    let pattern = specification::check_pattern(key)?;
-    for known in existing {
-        let known_key = known.get_document("key").ok();
-        let same_key = known_key.is_some_and(|known| compare_documents(known, key).is_eq());
-        let same =
-            |option: &&str| known.get(option).ok().flatten() == spec.get(option).ok().flatten();
-        // Indexes of one pattern with different collations are different indexes.
-        let same_pattern = same_key && same(&"collation");
-        let same_name = known.get_str("name").is_ok_and(|known| known == name);
-        let is_set = |spec: &RawDocument, flag| spec.get_bool(flag).unwrap_or(false);
-        let same_flag = |flag| is_set(known, flag) == is_set(spec, flag);
-        let same_options = [
-            "partialFilterExpression",
-            "wildcardProjection",
-            "2dsphereIndexVersion",
-            "bits",
-            "min",
-            "max",
-            "weights",
-            "default_language",
-            "language_override",
-            "textIndexVersion",
-        ]
-        .iter()
-        .all(same)
-            && ["unique", "sparse"].into_iter().all(same_flag);
-        match (same_name, same_pattern) {
-            (_, true) if same_options && !same(&EXPIRE) => {
-                let name = match same_name {
-                    true => "the same name but different options",
-                    false => "a different name and options",
-                };
-                return Err(equivalent(name, spec, known));
-            }
-            (true, true) if same_options => return Ok(true),
-            (_, true) if !same_options && (is_text(known) || pattern.has_plane_field()) => {
-                let name = match same_name {
-                    true => "the same name but different options",
-                    false => "a different name and options",
-                };
-                return Err(equivalent(name, spec, known));
-            }
-            (true, _) => {
-                return Err(CommandError::new(
-                    ErrorCode::IndexKeySpecsConflict,
-                    format!(
-                        "An existing index has the same name as the requested index. When index \
-                         names are not specified, they are auto generated and can cause conflicts. \
-                         Please refer to our documentation. Requested index: {}, existing index: {}",
-                        errors::shown(RawBsonRef::Document(spec)),
-                        errors::shown(RawBsonRef::Document(known))
-                    ),
-                ));
-            }
-            (false, true) if same_options => {
-                return Err(CommandError::new(
-                    ErrorCode::IndexOptionsConflict,
-                    format!(
-                        "Index already exists with a different name: {}",
-                        known.get_str("name").unwrap_or("")
-                    ),
-                ));
-            }
-            _ => {}
-        }
+    if spec.get_bool("prepareUnique").unwrap_or(false) {
+        kept.append(cstr!("prepareUnique"), true);
     }
-    Ok(false)
+    Ok(kept)
 }

@@ -37,7 +37,9 @@ impl Others {
         given("indexOptionDefaults")
             .map(index_defaults)
             .transpose()?;
-        let is_special = given("timeseries").is_some();
+        // What asks for a view and does not say of what is told that instead.
+        let is_half_view = given("pipeline").is_some() && given("viewOn").is_none();
+        let is_special = given("timeseries").is_some() || is_half_view;
         match given("idIndex").filter(|_| !is_special) {
             Some(field) => check_id_index(field.document()?, collation),
             None => Ok(()),
@@ -72,7 +74,7 @@ impl Others {
             return Err(invalid("'idIndex' is not allowed with 'autoIndexId'"));
         }
         match automatic {
-            Some(false) if ctx.database() != "local" => {
+            Some(false) if ctx.database() != "local" && given("viewOn").is_none() => {
                 return Err(location(
                     50001,
                     "collections outside of the local database need an index over _id",

@@ -69,7 +69,6 @@ impl<'a> Parameters<'a> {
                 "Key field cannot contain an embedded null byte",
             ));
         }
-        FieldPath::parse(parameters.key).map_err(errors::query)?;
         Ok(parameters)
     }
 }
@@ -110,10 +109,10 @@ fn distinct(
     ctx: &CommandContext<'_>,
     parameters: &Parameters<'_>,
 ) -> Result<RawArrayBuf, CommandError> {
-    let path = Path::parse(parameters.key)
-        .map_err(|error| CommandError::new(ErrorCode::Location(40352), error.to_string()))?;
     ctx.interrupt();
     let request = request(ctx, parameters)?;
+    let path = Path::parse(parameters.key)
+        .map_err(|error| CommandError::new(ErrorCode::Location(40352), error.to_string()))?;
     let values = Values::new(path, request.query.collator().cloned());
     let mut executor = reads::plan(ctx, parameters.collection, request)?.open(ctx)?;
     values.of(&mut executor).map_err(errors::query)
@@ -130,6 +129,8 @@ pub fn request<'a>(
         parameters.filter,
         &parameters.collation,
     )?;
+    // What is wrong with the filter is told first.
+    FieldPath::parse(parameters.key).map_err(errors::query)?;
     Ok(Request {
         hint: parameters.hint,
         distinct: Some(Distinct {

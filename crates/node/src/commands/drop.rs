@@ -1,6 +1,7 @@
 //! `drop`: a collection goes, with its indexes.
 
 use banyan_access::check::Access;
+use banyan_query::view;
 use banyan_replication::write::catalog_ops;
 use banyan_security::Action;
 use banyan_storage::{CatalogChange, Namespace};
@@ -11,6 +12,7 @@ use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::time_series;
 use crate::access::stored;
 use crate::context::CommandContext;
+use crate::node::Node;
 use crate::profiler::PROFILE;
 use crate::views;
 use crate::virtual_collections::local;
@@ -35,6 +37,14 @@ fn drop_profile(ctx: &CommandContext<'_>, namespace: &Namespace) -> CommandResul
             "ns not found",
         )),
     }
+}
+
+/// In MongoDB their definitions lie among those of views.
+fn has_time_series(node: &Node, database: &str) -> bool {
+    let catalog = node.replica.store.catalog();
+    let collections = catalog.database(database).into_iter();
+    let mut collections = collections.flat_map(|database| database.collections());
+    collections.any(|collection| banyan_replication::time_series::of(collection).is_some())
 }
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
@@ -74,6 +84,14 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 "ns not found",
             ));
         };
+        if namespace.collection() == view::COLLECTION && has_time_series(node, ctx.database()) {
+            return Err(CommandError::new(
+                ErrorCode::CommandFailed,
+                format!(
+                    "cannot drop collection {namespace} when time-series collections are present."
+                ),
+            ));
+        }
         let change = CatalogChange::DropCollection { id: collection.id };
         catalog_ops::apply(&node.replica, &[change], term).await?;
         let indexes = i32::try_from(collection.indexes.len()).unwrap_or(i32::MAX);

@@ -8,7 +8,7 @@ use banyan_replication::write::catalog_ops;
 use banyan_security::Action;
 use banyan_storage::{CatalogChange, Collection, Index, IndexBuild, IndexId, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawArray, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::clustered;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
@@ -120,12 +120,7 @@ fn reply(collection: &Collection, field: Field<'_>, ruled: bool) -> RawDocumentB
     let before = collection.indexes.len() + collection.building_indexes().count();
     let before = i32::try_from(before).unwrap_or(i32::MAX);
     let mut reply = rawdoc! { "nIndexesWas": before };
-    let is_all = match field.value {
-        RawBsonRef::String(name) => name == "*",
-        RawBsonRef::Array(names) => is_all(names),
-        _ => false,
-    };
-    if is_all {
+    if names_all(field) {
         let told = match ruled {
             true => "non-_id indexes and non-shard key indexes dropped for collection",
             false => "non-_id indexes dropped for collection",
@@ -153,7 +148,7 @@ fn choose(
     let Some(rules) = rules else {
         return Ok(chosen);
     };
-    if matches!(field.value, RawBsonRef::String("*")) {
+    if names_all(field) {
         chosen.ready.retain(|index| !rules.keeps(index));
         return Ok(chosen);
     }
@@ -173,7 +168,7 @@ fn choose(
 fn named(collection: &Collection, field: Field<'_>) -> Result<Chosen, CommandError> {
     refuse_clustered(collection, field)?;
     let found = match field.value {
-        RawBsonRef::String("*") => {
+        _ if names_all(field) => {
             let ready = collection.indexes.iter().filter(|index| !index.is_id());
             let builds = collection.builds.iter();
             return Ok(Chosen {
@@ -213,10 +208,6 @@ fn named(collection: &Collection, field: Field<'_>) -> Result<Chosen, CommandErr
             refuse_id(&index)?;
             vec![index]
         }
-        RawBsonRef::Array(names) if is_all(names) => {
-            let value = RawBsonRef::String("*");
-            return self::named(collection, Field { value, ..field });
-        }
         RawBsonRef::Array(names) => {
             let mut found: Vec<Arc<Index>> = Vec::new();
             for name in names.into_iter().flatten() {
@@ -239,10 +230,13 @@ fn named(collection: &Collection, field: Field<'_>) -> Result<Chosen, CommandErr
     split(collection, &found)
 }
 
-/// Whether a list names all indexes.
-fn is_all(names: &RawArray) -> bool {
-    let mut names = names.into_iter().flatten();
-    names.next() == Some(RawBsonRef::String("*")) && names.next().is_none()
+/// Whether all indexes are named: by `*`, or by a list that begins with it, whatever else it has.
+fn names_all(field: Field<'_>) -> bool {
+    let first = match field.value {
+        RawBsonRef::Array(names) => names.into_iter().flatten().next(),
+        value => Some(value),
+    };
+    first == Some(RawBsonRef::String("*"))
 }
 
 /// The order in which the records lie stays.

@@ -57,19 +57,17 @@ pub fn check_grid(options: &RawDocument) -> Result<(), CommandError> {
 }
 
 /// The points of an index are compared by no collation, and neither is what is beside them.
-pub fn check_plane(spec: &RawDocument) -> Result<(), CommandError> {
-    let key = spec.get_document("key");
-    let mut fields = key.into_iter().flat_map(|key| key.iter().flatten());
-    let is_plane = fields.any(|(_, value)| value == RawBsonRef::String("2d"));
-    match spec.get_document("collation") {
-        Ok(collation) if is_plane => Err(CommandError::new(
+pub fn check_plane(key: &RawDocument, collation: &RawDocument) -> Result<(), CommandError> {
+    let mut fields = key.iter().flatten();
+    match fields.any(|(_, value)| value == RawBsonRef::String("2d")) {
+        true => Err(CommandError::new(
             ErrorCode::CannotCreateIndex,
             format!(
                 "Index type '2d' does not support collation: {}",
                 errors::shown(RawBsonRef::Document(collation))
             ),
         )),
-        _ => Ok(()),
+        false => Ok(()),
     }
 }
 

@@ -8,6 +8,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::clustered::{CLUSTERED_OPTION, EXPIRE};
 use super::geo_indexes;
+use super::index_key;
 use super::index_specification as specification;
 use crate::errors;
 use crate::params::Field;
@@ -75,9 +76,9 @@ pub fn check(spec: &RawDocument, ignores_unknown: bool) -> Result<(), CommandErr
         match field.name {
             "key" => {
                 let given = field.document()?;
-                match specification::is_of_text(given) {
-                    true => specification::check_text_form(given)?,
-                    false => specification::check_pattern_form(given)?,
+                match index_key::is_of_text(given) {
+                    true => index_key::check_text_form(given)?,
+                    false => index_key::check_pattern_form(given)?,
                 }
                 key = Some(given);
             }
@@ -98,6 +99,7 @@ pub fn check(spec: &RawDocument, ignores_unknown: bool) -> Result<(), CommandErr
             "wildcardProjection" => specification::check_wildcard_projection(field, spec)?,
             "2dsphereIndexVersion" => {
                 field.i64()?;
+                specification::check_whole(field)?;
             }
             "weights" if matches!(value, RawBsonRef::String(_) | RawBsonRef::Array(_)) => {}
             "weights" => {
@@ -141,6 +143,7 @@ pub fn check(spec: &RawDocument, ignores_unknown: bool) -> Result<(), CommandErr
     match names().find(|name| is_id && !ID_OPTIONS.contains(name)) {
         // One by which the collection is clustered is over `_id`, too.
         Some(CLUSTERED_OPTION | "unique") if names().any(|name| name == CLUSTERED_OPTION) => {}
+        Some("weights") => return Err(specification::weights_of_no_text(spec)),
         Some(option) => return Err(not_valid(spec, option, "an _id index specification")),
         None => {}
     }

@@ -1,6 +1,6 @@
 //! What `createIndexes` is told of an index: checked, and completed to what is kept.
 
-use banyan_document::key::{KeyPattern, KeyPatternError};
+use banyan_document::key::KeyPattern;
 use banyan_document::{Collator, Number};
 use banyan_query::Context;
 use banyan_query::filter::Filter;
@@ -14,6 +14,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use super::clustered::{self, CLUSTERED_OPTION, EXPIRE};
 use super::geo_indexes;
 use super::index_expiry;
+use super::index_key::{check_pattern, is_of_text};
 use crate::collation;
 use crate::errors;
 use crate::params::{self, Field};
@@ -22,7 +23,7 @@ use crate::params::{self, Field};
 pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
     let (mut key, mut name, mut collation, mut version) = (None, None, None, None);
     let (mut expires, mut background) = (None, None);
-    let mut format = 2;
+    let (mut format, mut prepares_unique) = (2, false);
     let mut options = RawDocumentBuf::new();
     // Those of text indexes, which say nothing of any other.
     let mut text_options = RawDocumentBuf::new();
@@ -39,7 +40,7 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
             "name" => name = Some(field.str()?.to_owned()),
             "unique" if flag(field)? => options.append(option, true),
             "unique" => {}
-            "prepareUnique" => refuse_prepared(flag(field)?)?,
+            "prepareUnique" => prepares_unique = flag(field)?,
             "hidden" => match value {
                 RawBsonRef::Boolean(true) => options.append(option, true),
                 RawBsonRef::Boolean(false) => {}
@@ -103,14 +104,7 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
     let key = key.ok_or_else(|| params::missing_field("createIndexes.indexes", "key"))?;
     let text = text_definition(spec, key)?;
     if text.is_none() && matches!(spec.get("weights"), Ok(Some(_))) {
-        return Err(CommandError::new(
-            ErrorCode::CannotCreateIndex,
-            format!(
-                "Invalid index specification {}; the field 'weights' can only be specified with \
-                 text indexes",
-                errors::shown(RawBsonRef::Document(spec))
-            ),
-        ));
+        return Err(weights_of_no_text(spec));
     }
     let key = text.as_ref().map_or(key, |text| &*text.key);
     let is_id = is_id_key(key);
@@ -126,6 +120,19 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
         return Err(CommandError::new(
             ErrorCode::CannotCreateIndex,
             "cannot mix \"partialFilterExpression\" and \"sparse\" options",
+        ));
+    }
+    if let Some(collation) = collation.as_ref().filter(|named| **named != simple()) {
+        geo_indexes::check_plane(key, collation)?;
+    }
+    if prepares_unique && options.get_bool("unique").unwrap_or(false) {
+        return Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            format!(
+                "Invalid index specification {}; cannot create an index with the 'unique' option \
+                 and the 'prepareUnique' option",
+                errors::shown(RawBsonRef::Document(spec))
+            ),
         ));
     }
     let pattern = check_pattern(key)?;
@@ -182,15 +189,33 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
         }
         normalized.append(cstr!("collation"), collation);
     }
+    if prepares_unique {
+        normalized.append(cstr!("prepareUnique"), true);
+    }
     Ok(normalized)
 }
 
-fn refuse_prepared(prepares_unique: bool) -> Result<(), CommandError> {
-    match prepares_unique {
-        true => Err(CommandError::new(
-            ErrorCode::NotImplemented,
-            "an index with 'prepareUnique' is not supported",
-        )),
+pub fn weights_of_no_text(spec: &RawDocument) -> CommandError {
+    CommandError::new(
+        ErrorCode::CannotCreateIndex,
+        format!(
+            "Invalid index specification {}; the field 'weights' can only be specified with \
+             text indexes",
+            errors::shown(RawBsonRef::Document(spec))
+        ),
+    )
+}
+
+/// A number that is to have no fraction.
+pub fn check_whole(field: Field<'_>) -> Result<(), CommandError> {
+    let number = Number::from_raw(field.value);
+    match number.is_some_and(|number| number.to_i64_exact().is_none()) {
+        true => Err(refused(format!(
+            "Expected field \"{0}\" to have a value exactly representable as a 64-bit integer, but \
+             found {0}: {1}",
+            field.name,
+            errors::shown(field.value)
+        ))),
         false => Ok(()),
     }
 }
@@ -329,12 +354,6 @@ pub fn flag(field: Field<'_>) -> Result<bool, CommandError> {
     field.bool()
 }
 
-/// Whether a key is that of a text index.
-pub fn is_of_text(key: &RawDocument) -> bool {
-    let mut orders = key.iter().flatten().map(|(_, order)| order);
-    orders.any(|order| matches!(order, RawBsonRef::String(banyan_text::PLUGIN)))
-}
-
 /// What is kept of a text index. `None`: it is none.
 fn text_definition(
     spec: &RawDocument,
@@ -460,72 +479,4 @@ fn append(document: &mut RawDocumentBuf, name: &str, value: RawBsonRef<'_>) {
     if let Ok(name) = CString::try_from(name) {
         document.append(name, value);
     }
-}
-
-/// What the parts of a key may be, each by itself.
-pub fn check_pattern_form(key: &RawDocument) -> Result<(), CommandError> {
-    match check_pattern(key) {
-        Err(error) if TOGETHER.contains(&error.code) => Ok(()),
-        checked => checked.map(drop),
-    }
-}
-
-/// The same of the key of a text index, in which its own parts are of no order.
-pub fn check_text_form(key: &RawDocument) -> Result<(), CommandError> {
-    let mut orders = RawDocumentBuf::new();
-    for (name, order) in key.iter().flatten() {
-        match order {
-            RawBsonRef::String(banyan_text::PLUGIN) => orders.append(name, 1),
-            RawBsonRef::String("hashed" | "2dsphere" | "2d") => {
-                return Err(CommandError::new(
-                    ErrorCode::CannotCreateIndex,
-                    "Can't use more than one index plugin for a single index.",
-                ));
-            }
-            order => orders.append(name, order),
-        }
-    }
-    check_pattern_form(&orders)
-}
-
-/// What is wrong with a key whose parts do not go together.
-const TOGETHER: [ErrorCode; 3] = [
-    ErrorCode::Location(31303),
-    ErrorCode::Location(16800),
-    ErrorCode::Location(16801),
-];
-
-pub fn check_pattern(key: &RawDocument) -> Result<KeyPattern, CommandError> {
-    let refuse = |message: String| Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
-    for (name, value) in key.iter().flatten() {
-        let is_term = value == RawBsonRef::String(banyan_text::PLUGIN);
-        if name.as_str() == banyan_text::TERM_FIELD && !is_term {
-            return refuse(format!("'{}' is a name of text indexes", name.as_str()));
-        }
-        match value {
-            RawBsonRef::String("hashed" | "2dsphere" | "2d" | banyan_text::PLUGIN) => {}
-            RawBsonRef::String("geoHaystack") => {
-                let message = "GeoHaystack indexes cannot be created in version 5.0 and above";
-                return refuse(message.to_owned());
-            }
-            RawBsonRef::String(kind) => return refuse(format!("Unknown index plugin '{kind}'")),
-            _ => {}
-        }
-    }
-    let orders = key.iter().flatten().map(|(_, order)| order);
-    let hashed = orders.filter(|order| *order == RawBsonRef::String("hashed"));
-    if hashed.count() > 1 {
-        return Err(CommandError::new(
-            ErrorCode::Location(31303),
-            "A maximum of one index field is allowed to be hashed",
-        ));
-    }
-    KeyPattern::parse(key).map_err(|error: KeyPatternError| {
-        let code = match error {
-            KeyPatternError::ManyPlanes => ErrorCode::Location(16800),
-            KeyPatternError::PlaneNotFirst => ErrorCode::Location(16801),
-            _ => ErrorCode::CannotCreateIndex,
-        };
-        CommandError::new(code, error.to_string())
-    })
 }

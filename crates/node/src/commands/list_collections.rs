@@ -32,7 +32,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("listCollections", Run::Future(r
 /// What a field has to be, whatever the others are.
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
-        "authorizedCollections" => field.strict_bool().map(drop),
+        "authorizedCollections" if !field.is_null() => field.strict_bool().map(drop),
         _ => Ok(()),
     }
 }

@@ -77,7 +77,7 @@ struct Database {
     empty: bool,
 }
 
-/// Those that are stored, and those that a set's member has in views only.
+/// Those that are stored, those that a set's member has in views only, and the server's own.
 fn databases_of(node: &Node) -> BTreeMap<String, Database> {
     let long = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     let mut databases = BTreeMap::new();
@@ -105,6 +105,14 @@ fn databases_of(node: &Node) -> BTreeMap<String, Database> {
         });
         known.size = known.size.saturating_add(long(bytes));
         known.empty &= is_empty;
+    }
+    // Every server has these, whether or not it has kept something there.
+    for name in ["admin", "config", "local"] {
+        let nothing = Database {
+            size: 0,
+            empty: true,
+        };
+        databases.entry(name.to_owned()).or_insert(nothing);
     }
     databases
 }

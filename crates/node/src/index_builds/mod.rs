@@ -238,6 +238,21 @@ pub async fn start_again(
     begin(node, collection, &specs, options, removals, term).await
 }
 
+/// Starts to build an index that replaces the one of its name. As [`start`].
+pub async fn start_instead(
+    node: &Arc<Node>,
+    collection: &Collection,
+    spec: RawDocumentBuf,
+    term: u64,
+) -> Result<Option<Begun>, CommandError> {
+    let name = spec.get_str("name").unwrap_or_default();
+    let replaced = collection.index(name);
+    let removals = replaced.map(|index| removal(collection, index));
+    let removals = removals.into_iter().collect();
+    let options = rawdoc! { REBUILDS: true };
+    begin(node, collection, &[spec], options, removals, term).await
+}
+
 /// `replaced`: what takes out the indexes that those of an empty collection replace.
 async fn begin(
     node: &Arc<Node>,

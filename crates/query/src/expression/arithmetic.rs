@@ -207,6 +207,16 @@ fn divide<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     }
 }
 
+/// A double that is a 32-bit integer divides integers as one: the remainder is exact, and an integer.
+fn as_integer_divisor(dividend: Number, divisor: Number) -> Number {
+    match (dividend, divisor) {
+        (Number::Int32(_) | Number::Int64(_), Number::Double(_)) => {
+            divisor.to_i32_exact().map_or(divisor, Number::Int32)
+        }
+        _ => divisor,
+    }
+}
+
 fn remainder<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     if args.any_nullish() {
         return NULL;
@@ -216,7 +226,7 @@ fn remainder<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
         left.and_then(Number::from_raw),
         right.and_then(Number::from_raw),
     ) {
-        (Some(a), Some(b)) => match a.remainder(b) {
+        (Some(a), Some(b)) => match a.remainder(as_integer_divisor(a, b)) {
             Some(rest) => raw(rest),
             None if matches!((a, b), (Number::Decimal(_), _) | (_, Number::Decimal(_))) => {
                 error(5733415, "can't $mod by zero")

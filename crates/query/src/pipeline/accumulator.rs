@@ -5,6 +5,7 @@
 //! shard to the router, and how it is merged there is up to its [`State`].
 
 mod count;
+mod document_key;
 mod kind;
 mod parse;
 mod ranked;

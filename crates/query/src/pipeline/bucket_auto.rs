@@ -54,7 +54,9 @@ pub(super) fn parse(
         match (name.as_str(), value) {
             ("groupBy", value) => group_by = Some(parse_group_by(value, context)?),
             ("buckets", value) => buckets = Some(parse_buckets(value)?),
-            ("output", RawBsonRef::Document(document)) => output = Some(document),
+            ("output", RawBsonRef::Document(document)) => {
+                output = Some(parse_output(document, context)?);
+            }
             ("output", other) => {
                 return error(
                     40244,
@@ -90,14 +92,23 @@ pub(super) fn parse(
             "$bucketAuto requires 'groupBy' and 'buckets' to be specified",
         );
     };
-    let count = bson::rawdoc! { "count": { "$sum": 1 } };
+    let accumulators = match output.filter(|output| !output.is_empty()) {
+        Some(accumulators) => accumulators,
+        None => parse_output(&bson::rawdoc! { "count": { "$sum": 1 } }, context)?,
+    };
+    out.push(Arc::new(BucketAuto {
+        group_by,
+        buckets,
+        accumulators,
+        granularity,
+        source: source.to_owned(),
+    }));
+    Ok(())
+}
+
+fn parse_output(output: &RawDocument, context: &Context) -> Result<Vec<Accumulator>, QueryError> {
     let mut accumulators = Vec::new();
-    for (name, value) in output
-        .filter(|output| !output.is_empty())
-        .unwrap_or(&count)
-        .iter()
-        .map_while(Result::ok)
-    {
+    for (name, value) in output.iter().map_while(Result::ok) {
         let accumulator = accumulator::parse(name.as_str(), value, context)?;
         // The values that a bucket spans are not known before it is full.
         if let Some(n) = accumulator.kind.of_key()
@@ -107,14 +118,7 @@ pub(super) fn parse(
         }
         accumulators.push(accumulator);
     }
-    out.push(Arc::new(BucketAuto {
-        group_by,
-        buckets,
-        accumulators,
-        granularity,
-        source: source.to_owned(),
-    }));
-    Ok(())
+    Ok(accumulators)
 }
 
 fn parse_group_by(value: RawBsonRef<'_>, context: &Context) -> Result<Expression, QueryError> {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use bson::{RawBsonRef, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
 use super::foreign_query::ForeignQuery;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
-use crate::expression::value::{show, type_name};
+use crate::expression::value::{error, show, type_name};
 use crate::text::TextContext;
 
 /// Documents of a collection, as the caller reads them.
@@ -77,6 +77,38 @@ impl From {
 }
 
 impl From {
+    /// Whether a document names a collection and its database.
+    pub fn is_complete(document: &RawDocument) -> bool {
+        let mut names = ["db", "coll"].into_iter();
+        names.all(|name| document.get_str(name).is_ok())
+    }
+
+    /// Whether a document has nothing but a name and a database, both of them texts.
+    pub fn check_form(document: &RawDocument) -> Result<(), QueryError> {
+        for (name, value) in document.iter().map_while(Result::ok) {
+            match (name.as_str(), value) {
+                ("db" | "coll", RawBsonRef::String(_)) => {}
+                (name @ ("db" | "coll"), other) => {
+                    let found = type_name(Some(other));
+                    return Err(QueryError::new(
+                        ErrorKind::TypeMismatch,
+                        format!(
+                            "BSON field 'from.{name}' is the wrong type '{found}', expected type \
+                             'string'"
+                        ),
+                    ));
+                }
+                (other, _) => {
+                    return error(
+                        40415,
+                        format!("BSON field 'from.{other}' is an unknown field."),
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// What the pipeline over this collection is parsed in.
     pub fn inner_text(&self, context: &Context) -> Option<TextContext> {
         let text = context.text.as_ref()?;

@@ -96,6 +96,9 @@ pub(super) fn parse_count(
     if name.starts_with('$') {
         return error(40158, "the count field cannot be a $-prefixed path");
     }
+    if name.contains('\0') {
+        return error(40159, "the count field cannot contain a null byte");
+    }
     if name.contains('.') {
         return error(40160, "the count field cannot contain '.'");
     }

@@ -45,6 +45,13 @@ pub(super) fn parse(
             for (name, value) in document.iter().map_while(Result::ok) {
                 match (name.as_str(), value) {
                     ("coll", RawBsonRef::Null | RawBsonRef::Undefined) => {}
+                    ("coll", RawBsonRef::Document(coll)) if !From::is_complete(coll) => {
+                        return Err(QueryError::new(
+                            ErrorKind::TypeMismatch,
+                            "BSON field '$unionWith.coll' is the wrong type 'object', expected \
+                             type 'string'",
+                        ));
+                    }
                     ("coll", value) => from = Some(From::parse(value, "$unionWith")?),
                     ("pipeline", RawBsonRef::Array(array)) => {
                         pipeline = parse_inner("$unionWith", array, &inner)?;

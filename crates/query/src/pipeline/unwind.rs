@@ -63,6 +63,12 @@ impl Unwind {
                 format!("path option to $unwind stage should be prefixed with a '$': {path}"),
             );
         };
+        if path.contains('\0') {
+            return error(
+                16419,
+                "field path must not contain embedded null characters",
+            );
+        }
         Ok(Unwind {
             path: FieldPath::parse(path)?,
             include_array_index: index.map(FieldPath::parse).transpose()?,

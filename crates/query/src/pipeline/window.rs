@@ -13,6 +13,7 @@ mod function;
 mod moving;
 mod partition;
 mod place;
+mod ranges;
 mod scaler;
 mod sliding;
 mod table;

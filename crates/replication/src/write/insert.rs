@@ -49,7 +49,7 @@ pub fn look_up_together(
         return Ok(());
     }
     for (at, index) in collection.indexes.iter().enumerate().take(64) {
-        if !index.unique {
+        if !index.refuses_duplicates() {
             continue;
         }
         let Some(range) = ascending(documents, at) else {
@@ -134,7 +134,7 @@ impl<'a> KeyedDocument<'a> {
             take(staging, latches.capped_end(collection.id))?;
         }
         for (index, keys) in collection.indexes.iter().zip(&self.keys) {
-            if !index.unique {
+            if !index.refuses_duplicates() {
                 continue;
             }
             for key in &keys.keys {
@@ -160,7 +160,7 @@ impl<'a> KeyedDocument<'a> {
         let is_free = |at: usize| !self.meets_staged && at < 64 && self.free & (1 << at) != 0;
         let mut indexes = collection.indexes.iter().enumerate();
         let looks = collection.clustered_index.is_some()
-            || indexes.any(|(at, index)| index.unique && !is_free(at));
+            || indexes.any(|(at, index)| index.refuses_duplicates() && !is_free(at));
         let with_own = (looks && meets_staged).then(|| staging.unit.present_with_own());
         let snapshot = with_own.as_ref().unwrap_or(present);
         if let (Some(index), Some(record)) = (&collection.clustered_index, &self.record)
@@ -182,7 +182,7 @@ impl<'a> KeyedDocument<'a> {
             )?;
         }
         for (at, (index, keys)) in collection.indexes.iter().zip(&self.keys).enumerate() {
-            if index.unique && !is_free(at) {
+            if index.refuses_duplicates() && !is_free(at) {
                 check_unique(
                     &staging.unit,
                     collection,

@@ -419,7 +419,10 @@ pub(super) fn replace(
     }
     let mut unique = Vec::new();
     let mut meets_staged = false;
-    for (index, old, new) in changes.iter().filter(|(index, ..)| index.unique) {
+    for (index, old, new) in changes
+        .iter()
+        .filter(|(index, ..)| index.refuses_duplicates())
+    {
         for key in old.keys.iter().chain(&new.keys) {
             let latch = staging.ctx.replica.latches.unique_key(index.id, key);
             match staging.unit.try_latch(latch) {
@@ -431,7 +434,9 @@ pub(super) fn replace(
                 }
             }
         }
-        unique.push((*index, new));
+        // Another record may have a key that this one has had before, unless the index is unique.
+        let added = new.keys.iter().filter(|key| !old.keys.contains(key));
+        unique.push((*index, added.cloned().collect::<Vec<_>>()));
     }
     if !unique.is_empty() {
         let unit = &mut staging.unit;
@@ -439,15 +444,14 @@ pub(super) fn replace(
             true => unit.present_with_own(),
             false => unit.present(),
         };
-        for (index, new) in unique {
-            let keys = &new.keys;
+        for (index, added) in unique {
             check_unique(
                 unit,
                 collection,
                 index,
                 &snapshot,
                 after,
-                keys,
+                &added,
                 Some(record),
             )?;
         }

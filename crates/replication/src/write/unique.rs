@@ -1,4 +1,5 @@
-//! Unique indexes: no two records have one key.
+//! Unique indexes: no two records have one key. Those that are prepared to become unique may have
+//! such records from before, and are given no more of them.
 
 use banyan_document::Collator;
 use banyan_document::key::Key;
@@ -21,10 +22,10 @@ pub fn check_unique(
 ) -> Result<(), CommandError> {
     for key in keys {
         unit.check_key(index, key)?;
-        let holder = snapshot
-            .unique_lookup(index, key)
-            .map_err(errors::storage)?;
-        if holder.is_some() && holder.as_ref() != own_record {
+        // Two, as one of them may be the record itself.
+        let holders = snapshot.key_holders(index, key, 2);
+        let mut holders = holders.map_err(errors::storage)?.into_iter();
+        if holders.any(|holder| Some(&holder) != own_record) {
             return Err(duplicate(collection, index, document, key));
         }
     }

@@ -317,7 +317,7 @@ impl WriteUnit {
             return Ok(());
         };
         let holder = |snapshot: &Snapshot| {
-            let found = snapshot.unique_lookup(index, key);
+            let found = snapshot.key_holders(index, key, 2);
             found.map_err(errors::storage)
         };
         match holder(read)? == holder(&self.replica.store.snapshot())? {

@@ -5,6 +5,7 @@ use banyan_replication::time_series::OPTION;
 use banyan_replication::views::is_time_series;
 use banyan_replication::write::catalog_ops;
 use banyan_replication::write::validation::{ACTION, LEVEL, VALIDATOR};
+use banyan_replication::write::views::Definitions;
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::raw::CString;
@@ -206,7 +207,9 @@ pub async fn create(
     let replica = &ctx.node.replica;
     let term = replica.writable_term()?;
     let buckets = Namespace::new(namespace.database(), &buckets_name(namespace.collection()));
-    let _locks = ctx.lock_exclusive(&[namespace, &buckets]).await?;
+    let definitions = Definitions::namespace(ctx.database());
+    let namespaces = [namespace, &buckets, &definitions];
+    let _locks = ctx.lock_exclusive(&namespaces).await?;
     let exists = |what: String| Err(CommandError::new(ErrorCode::NamespaceExists, what));
     let catalog = replica.store.catalog();
     if catalog.find(namespace).is_some() {
@@ -236,8 +239,14 @@ pub async fn create(
         options.append(cstr!("expireAfterSeconds"), seconds);
     }
     options.append(cstr!("timeseries"), series.to_document());
-    let change = catalog_ops::creation(replica, &buckets, options);
-    catalog_ops::apply(replica, &[change], term).await?;
+    let mut changes = Vec::new();
+    // In MongoDB it is a view that is defined there: who lists the collections finds both.
+    if catalog.find(&definitions).is_none() {
+        let none = RawDocumentBuf::new();
+        changes.push(catalog_ops::creation(replica, &definitions, none));
+    }
+    changes.push(catalog_ops::creation(replica, &buckets, options));
+    catalog_ops::apply(replica, &changes, term).await?;
     Ok(rawdoc! { "ok": 1.0 })
 }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::document_key::DocumentKey;
 use super::script::Script;
 use crate::error::QueryError;
 use crate::expression::Expression;
-use crate::pipeline::sort_key::SortKey;
 
 /// What is kept of a group, and what is evaluated of each document for it.
 pub(super) type Parsed = Result<(Kind, Expression), QueryError>;
@@ -53,7 +53,7 @@ pub(in crate::pipeline) enum Order {
     /// By the value itself; null values do not count.
     Value { descending: bool },
     /// By the document, `$bottom` from the end.
-    Document { key: SortKey, reverse: bool },
+    Document { key: DocumentKey, reverse: bool },
 }
 
 impl Kind {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocument};
 
+use super::document_key::DocumentKey;
 use super::kind::{Kind, Order, Parsed};
 use super::script::Script;
 use crate::context::Context;
@@ -11,7 +12,6 @@ use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
 use crate::expression::value::{error, type_name};
 use crate::javascript::Functions;
-use crate::pipeline::sort_key::SortKey;
 
 pub(super) fn count(_: &'static str, argument: RawBsonRef<'_>, context: &Context) -> Parsed {
     match argument {
@@ -177,7 +177,7 @@ pub(super) fn top(name: &'static str, argument: RawBsonRef<'_>, context: &Contex
     for (option, value) in document.iter().map_while(Result::ok) {
         match (option.as_str(), value) {
             ("sortBy", RawBsonRef::Document(pattern)) => {
-                key = Some(SortKey::parse(pattern, context)?);
+                key = Some(DocumentKey::parse(pattern, context)?);
             }
             ("sortBy", other) => {
                 return error(

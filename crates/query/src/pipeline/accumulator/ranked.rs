@@ -63,6 +63,8 @@ pub(in crate::pipeline) struct Ranked {
     bytes: usize,
     /// How values are compared as strings.
     collator: Option<Collator>,
+    /// Of a window that slides, which lets go of values.
+    slides: bool,
 }
 
 impl Ranked {
@@ -73,7 +75,14 @@ impl Ranked {
             values: BTreeMap::new(),
             arrived: 0,
             bytes: 0,
+            slides: false,
         }
+    }
+
+    /// For a window that slides.
+    pub(super) fn sliding(mut self) -> Ranked {
+        self.slides = true;
+        self
     }
 
     pub(super) fn add(
@@ -97,7 +106,7 @@ impl Ranked {
                 encoded
             }
             Order::Document { key, reverse } => {
-                let mut encoded = key.pattern.key(root)?;
+                let mut encoded = key.encode(root)?;
                 if *reverse {
                     // The highest key first. No key is a prefix of another's, so that inverting
                     // the bytes inverts the order.
@@ -106,8 +115,22 @@ impl Ranked {
                 encoded
             }
         };
-        self.insert(sort_key, value.map_or(null(), Into::into), Ties::of(kind));
+        self.insert(sort_key, value.map_or(null(), Into::into), self.ties(kind));
         Ok(())
+    }
+
+    fn ties(&self, kind: &Kind) -> Ties {
+        match kind {
+            Kind::Ranked {
+                order: Order::Document { reverse: true, .. },
+                ..
+            } if self.slides => Ties::LaterWins,
+            Kind::Ranked {
+                order: Order::Value { descending: true },
+                ..
+            } => Ties::LaterFirst,
+            _ => Ties::EarlierWins,
+        }
     }
 
     fn insert(&mut self, sort_key: Vec<u8>, value: RawBson, ties: Ties) {
@@ -141,14 +164,20 @@ impl Ranked {
         let Kind::Ranked { single, order, .. } = kind else {
             return null();
         };
-        let mut values = std::mem::take(&mut self.values).into_values();
+        let mut values = std::mem::take(&mut self.values).into_iter();
         if *single {
-            return values.next().unwrap_or(null());
+            return values.next().map_or(null(), |(_, value)| value);
         }
         match order {
-            // $bottomN gives its values in the order of the sort.
-            Order::Document { reverse: true, .. } => array(values.rev()),
-            _ => array(values),
+            // $bottomN gives its values in the order of the sort, equal ones as they came.
+            Order::Document { reverse: true, .. } => {
+                let mut entries: Vec<_> = values.collect();
+                entries.sort_by(|((a, came), _), ((b, then), _)| {
+                    b.cmp(a).then(came.unsigned_abs().cmp(&then.unsigned_abs()))
+                });
+                array(entries.into_iter().map(|(_, value)| value))
+            }
+            _ => array(values.map(|(_, value)| value)),
         }
     }
 
@@ -180,7 +209,7 @@ impl Ranked {
             pairs.push((sort_key, banyan_document::field(document, "v")?));
         }
         // In the order in which they came.
-        let ties = Ties::of(kind);
+        let ties = self.ties(kind);
         if ties != Ties::EarlierWins {
             pairs.reverse();
         }
@@ -195,26 +224,10 @@ impl Ranked {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ties {
     EarlierWins,
-    /// $bottom prefers the later of equals, having read from the end.
+    /// In windows that slide `$bottom` prefers the later of equals.
     LaterWins,
     /// $maxN keeps the earlier ones, but gives them from the end.
     LaterFirst,
-}
-
-impl Ties {
-    fn of(kind: &Kind) -> Ties {
-        match kind {
-            Kind::Ranked {
-                order: Order::Document { reverse: true, .. },
-                ..
-            } => Ties::LaterWins,
-            Kind::Ranked {
-                order: Order::Value { descending: true },
-                ..
-            } => Ties::LaterFirst,
-            _ => Ties::EarlierWins,
-        }
-    }
 }
 
 /// What a kept value takes beside its key's and its own bytes.

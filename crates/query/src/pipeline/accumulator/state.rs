@@ -250,6 +250,14 @@ impl State {
     }
 
     /// Bytes held beyond the state itself.
+    /// For a window that slides.
+    pub(in crate::pipeline) fn sliding(self) -> State {
+        match self {
+            State::Ranked(ranked) => State::Ranked(ranked.sliding()),
+            state => state,
+        }
+    }
+
     pub(in crate::pipeline) fn memory_bytes(&self) -> usize {
         match self {
             State::Extreme {

@@ -113,6 +113,10 @@ impl<'a> Arguments<'a> {
     ) -> Result<(), QueryError> {
         let text = || match value {
             RawBsonRef::String(text) => Ok(text),
+            RawBsonRef::Document(_) => error(
+                13111,
+                format!("wrong type for field ({name}) object != string"),
+            ),
             _ => {
                 let found = type_name(Some(value));
                 error(

@@ -36,6 +36,9 @@ fn not_empty(path: &str) -> Option<&str> {
 
 impl<'a> Arguments<'a> {
     fn parse(document: &'a RawDocument) -> Result<Arguments<'a>, QueryError> {
+        if let Ok(Some(RawBsonRef::Document(from))) = document.get("from") {
+            From::check_form(from)?;
+        }
         let mut arguments = Arguments::default();
         for (name, value) in document.iter().map_while(Result::ok) {
             arguments.argument(name.as_str(), value)?;

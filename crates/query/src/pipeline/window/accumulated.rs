@@ -56,8 +56,14 @@ impl Function for Accumulated {
         partition: &Partition<'_>,
         holding: &mut Holding,
     ) -> Result<Values, QueryError> {
-        let inputs = partition.values(&self.argument, holding)?;
         let ranges = self.window.ranges(partition, holding)?;
+        let wanted = match self.kind {
+            Kind::First => ranges.first(partition.len()),
+            Kind::Last => ranges.last(partition.len()),
+            _ => ranges.covered(partition.len()),
+        };
+        let inputs = ranges.with_inputs(partition, &self.argument, &wanted, holding);
+        let (ranges, inputs) = inputs?;
         let roots = match self.kind.reads_root() {
             true => partition.roots(holding)?,
             false => Vec::new(),
@@ -148,7 +154,7 @@ impl Accumulated {
     ) -> Result<Values, QueryError> {
         let mut values = Vec::with_capacity(ranges.len());
         for range in ranges {
-            let mut state = self.state()?;
+            let mut state = self.state()?.sliding();
             let numbers = inputs.values.get(range.clone()).unwrap_or_default();
             let numbers = numbers.iter().flatten().filter(|input| is_number(input));
             let numbers = numbers.take(2).count();

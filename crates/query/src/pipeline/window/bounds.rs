@@ -1,14 +1,16 @@
 //! Windows: which documents around a document a function looks at.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
-use std::ops::Range;
 
-use bson::{RawBson, RawBsonRef, RawDocumentBuf};
+use bson::{RawBson, RawBsonRef};
 
 use banyan_document::{DocumentWriter, Number, compare};
 
 use super::around::{Around, failed};
 use super::partition::Partition;
+use super::ranges::Ranges;
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::Expression;
@@ -178,7 +180,7 @@ impl Window {
         &self,
         partition: &Partition<'_>,
         holding: &mut Holding,
-    ) -> Result<Vec<Range<usize>>, QueryError> {
+    ) -> Result<Ranges, QueryError> {
         let count = partition.len();
         match self {
             Window::Documents(lower, upper) => {
@@ -194,7 +196,7 @@ impl Window {
                     Bound::Current => from + 1,
                     Bound::At(by) => at(from, by.saturating_add(1)) as usize,
                 };
-                Ok((0..count).map(|from| start(from)..end(from)).collect())
+                Ok(Ranges::find(count, |from| Ok(start(from)..end(from))))
             }
             Window::Range {
                 lower,
@@ -206,66 +208,76 @@ impl Window {
                     return error(5429404, "Missing _sortExpr with range-based bounds");
                 };
                 let values = partition.values(position, holding)?;
-                for value in &values {
-                    check_position(value.as_ref().map(RawBson::as_raw_bson_ref), *dates)?;
-                }
-                let values: Vec<_> = values.into_iter().flatten().collect();
-                let starts = edges(lower, &values, partition, |order| order.is_lt())?;
-                let ends = edges(upper, &values, partition, |order| order.is_le())?;
-                let ranges = (0..count).map(|at| {
-                    let start = starts.as_ref().map_or(
-                        if matches!(lower, Bound::Current) {
-                            at
-                        } else {
-                            0
-                        },
-                        |starts| starts[at],
-                    );
-                    let end = ends.as_ref().map_or(
-                        if matches!(upper, Bound::Current) {
-                            at + 1
-                        } else {
-                            count
-                        },
-                        |ends| ends[at],
-                    );
-                    start..end
-                });
-                Ok(ranges.collect())
+                let is_right =
+                    |value: &Option<RawBson>| check_position(as_ref(value), *dates).is_ok();
+                // An unbounded window ends where the values are of other types.
+                let comparable = values.iter().take_while(|value| is_right(value)).count();
+                let mut starts = Edges::new(&values, partition.budget);
+                let mut ends = Edges::new(&values, partition.budget);
+                Ok(Ranges::find(count, |at| {
+                    let value = values.get(at).and_then(Option::as_ref);
+                    check_position(value.map(RawBson::as_raw_bson_ref), *dates)?;
+                    let start = match lower {
+                        Bound::Unbounded => 0,
+                        Bound::Current => at,
+                        Bound::At(by) => starts.next(by, value, |order| order.is_lt())?,
+                    };
+                    let end = match upper {
+                        Bound::Unbounded => comparable,
+                        Bound::Current => at + 1,
+                        Bound::At(by) => ends.next(by, value, |order| order.is_le())?,
+                    };
+                    Ok(start..end)
+                }))
             }
         }
     }
 }
 
-/// For each document the first one whose value does not lie before the bound; as the documents are
-/// sorted, it only moves on. `None` if the bound is no value.
-fn edges(
-    bound: &Bound<Expression>,
-    values: &[RawBson],
-    partition: &Partition<'_>,
-    is_before: impl Fn(std::cmp::Ordering) -> bool,
-) -> Result<Option<Vec<usize>>, QueryError> {
-    let Bound::At(offset) = bound else {
-        return Ok(None);
-    };
-    let (mut edges, mut edge) = (Vec::with_capacity(values.len()), 0);
-    for value in values {
-        partition.budget.spend(1)?;
-        let mut root = DocumentWriter::new();
-        root.append("v", value.as_raw_bson_ref());
-        let root: RawDocumentBuf = root.finish();
-        let limit = offset.evaluate_owned(&root)?.unwrap_or(RawBson::Null);
-        let limit = limit.as_raw_bson_ref();
-        while values
-            .get(edge)
-            .is_some_and(|at| is_before(compare(at.as_raw_bson_ref(), limit)))
-        {
-            partition.budget.spend(1)?;
-            edge += 1;
+fn as_ref(value: &Option<RawBson>) -> Option<RawBsonRef<'_>> {
+    value.as_ref().map(RawBson::as_raw_bson_ref)
+}
+
+/// For one document after the other the first one whose value does not lie before a bound; as the
+/// documents are sorted, it only moves on.
+struct Edges<'v> {
+    values: &'v [Option<RawBson>],
+    budget: &'v Budget,
+    edge: usize,
+}
+
+impl<'v> Edges<'v> {
+    fn new(values: &'v [Option<RawBson>], budget: &'v Budget) -> Edges<'v> {
+        Edges {
+            values,
+            budget,
+            edge: 0,
         }
-        edges.push(edge);
     }
-    Ok(Some(edges))
+
+    fn next(
+        &mut self,
+        offset: &Expression,
+        value: Option<&RawBson>,
+        is_before: impl Fn(Ordering) -> bool,
+    ) -> Result<usize, QueryError> {
+        self.budget.spend(1)?;
+        let mut root = DocumentWriter::new();
+        if let Some(value) = value {
+            root.append("v", value.as_raw_bson_ref());
+        }
+        let limit = offset.evaluate_owned(&root.finish())?;
+        let limit = limit.unwrap_or(RawBson::Null);
+        let lies_before = |value: &Option<RawBson>| {
+            let value = value.as_ref().unwrap_or(&RawBson::Null);
+            is_before(compare(value.as_raw_bson_ref(), limit.as_raw_bson_ref()))
+        };
+        while self.values.get(self.edge).is_some_and(lies_before) {
+            self.budget.spend(1)?;
+            self.edge += 1;
+        }
+        Ok(self.edge)
+    }
 }
 
 fn check_position(value: Option<RawBsonRef<'_>>, dates: bool) -> Result<(), QueryError> {

@@ -10,7 +10,7 @@ use banyan_document::Number;
 use super::around::{Around, failed};
 use super::bounds::Window;
 use super::function::{Call, Function, Values};
-use super::partition::Partition;
+use super::partition::{Outcome, Partition};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
 use crate::expression::value::{Value, error, is_nullish, show, type_name};
@@ -28,6 +28,14 @@ struct Calculus {
 
 pub(super) fn parse(call: &Call<'_>, around: &Around<'_>) -> Result<Box<dyn Function>, QueryError> {
     let name = call.name;
+    if around.order.is_empty() {
+        return Err(failed(format!("{name} requires a sortBy")));
+    }
+    let Some(position) = around.position()? else {
+        return Err(failed(format!("{name} requires a non-compound sortBy")));
+    };
+    let window = call.window.map(|window| Window::parse(window, around));
+    let window = window.transpose()?;
     let RawBsonRef::Document(document) = call.argument else {
         let found = type_name(Some(call.argument));
         let shown = show(call.argument);
@@ -35,9 +43,6 @@ pub(super) fn parse(call: &Call<'_>, around: &Around<'_>) -> Result<Box<dyn Func
             "{name} expects an object, but got a {found}: {name}: {shown}"
         )));
     };
-    if around.order.is_empty() {
-        return Err(failed(format!("{name} requires a sortBy")));
-    }
     let (mut input, mut unit_millis) = (None, None);
     for (option, value) in document.iter().map_while(Result::ok) {
         match option.as_str() {
@@ -47,12 +52,9 @@ pub(super) fn parse(call: &Call<'_>, around: &Around<'_>) -> Result<Box<dyn Func
         }
     }
     let input = input.ok_or_else(|| failed(format!("{name} requires an 'input' expression")))?;
-    let Some(position) = around.position()? else {
-        return Err(failed(format!("{name} requires a non-compound sortBy")));
-    };
     let is_integral = name == "$integral";
-    let window = match call.window {
-        Some(window) => Window::parse(window, around)?,
+    let window = match window {
+        Some(window) => window,
         None if is_integral => Window::whole(),
         None => return Err(failed(format!("{name} requires explicit window bounds"))),
     };
@@ -98,21 +100,29 @@ impl Function for Calculus {
         partition: &Partition<'_>,
         holding: &mut Holding,
     ) -> Result<Values, QueryError> {
-        let inputs = partition.values(&self.input, holding)?;
-        let positions = partition.values(&self.position, holding)?;
         let ranges = self.window.ranges(partition, holding)?;
+        let count = partition.len();
+        let wanted = match self.is_integral {
+            true => ranges.covered(count),
+            false => either(&ranges.first(count), &ranges.last(count)),
+        };
         let points = Points {
             of: self,
-            inputs: &inputs,
-            positions: &positions,
+            inputs: &partition.outcomes(&self.input, &wanted, holding)?,
+            positions: &partition.values(&self.position, holding)?,
         };
-        match self.is_integral {
-            true => points.integrals(ranges, partition),
-            false => ranges
-                .into_iter()
-                .map(|range| points.derivative(range).map(Some))
-                .collect(),
-        }
+        let found = ranges.found();
+        let values = match self.is_integral {
+            true => points.integrals(found, &wanted, partition)?,
+            false => {
+                let slopes = found.iter().map(|range| points.derivative(range.clone()));
+                slopes
+                    .map(|slope| slope.map(Some))
+                    .collect::<Result<_, _>>()?
+            }
+        };
+        ranges.complete()?;
+        Ok(values)
     }
 
     fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
@@ -122,15 +132,24 @@ impl Function for Calculus {
     }
 }
 
+fn either(these: &[bool], those: &[bool]) -> Vec<bool> {
+    let pairs = these.iter().zip(those);
+    pairs.map(|(this, that)| *this || *that).collect()
+}
+
 struct Points<'a> {
     of: &'a Calculus,
-    inputs: &'a [Option<RawBson>],
+    inputs: &'a [Outcome],
     positions: &'a [Option<RawBson>],
 }
 
 impl Points<'_> {
-    fn input(&self, at: usize) -> Value<'_> {
-        self.inputs.get(at)?.as_ref().map(RawBson::as_raw_bson_ref)
+    fn input(&self, at: usize) -> Result<Value<'_>, QueryError> {
+        match self.inputs.get(at) {
+            Some(Ok(value)) => Ok(value.as_ref().map(RawBson::as_raw_bson_ref)),
+            Some(Err(error)) => Err(error.clone()),
+            None => Ok(None),
+        }
     }
 
     fn position(&self, at: usize) -> Value<'_> {
@@ -147,7 +166,7 @@ impl Points<'_> {
         }
         let (first, last) = (range.start, range.end - 1);
         let (x1, x2) = (self.slope_position(first)?, self.slope_position(last)?);
-        let (y1, y2) = (self.input(first), self.input(last));
+        let (y1, y2) = (self.input(first)?, self.input(last)?);
         if is_nullish(y1) || is_nullish(y2) {
             return error(5624903, "$derivative input must not be null or missing");
         }
@@ -196,17 +215,23 @@ impl Points<'_> {
     /// The areas under the lines between the documents of each window.
     fn integrals(
         &self,
-        ranges: Vec<Range<usize>>,
+        ranges: &[Range<usize>],
+        wanted: &[bool],
         partition: &Partition<'_>,
     ) -> Result<Values, QueryError> {
         let mut areas = Vec::with_capacity(ranges.len());
+        let zero = Number::Int32(0);
+        // No window has those that are not wanted.
         let (mut end, mut points) = (0, Vec::new());
         // What the windows that begin with the first document have in common.
         let mut whole: Option<(usize, Number)> = None;
         for range in ranges {
             while end < range.end {
                 partition.budget.spend(1)?;
-                points.push(self.point(end)?);
+                points.push(match wanted.get(end) {
+                    Some(true) => self.point(end)?,
+                    _ => (zero, zero),
+                });
                 end += 1;
             }
             if range.is_empty() {
@@ -215,7 +240,7 @@ impl Points<'_> {
             }
             let (from, area) = match whole {
                 Some((last, area)) if range.start == 0 => (last, area),
-                _ => (range.start, Number::Int32(0)),
+                _ => (range.start, zero),
             };
             let mut sum = area;
             for pair in points.get(from..range.end).unwrap_or_default().windows(2) {
@@ -242,7 +267,7 @@ impl Points<'_> {
     fn point(&self, at: usize) -> Result<(Number, Number), QueryError> {
         let value = self.position(at);
         let is_date = matches!(value, Some(RawBsonRef::DateTime(_)));
-        let y = self.input(at).and_then(Number::from_raw);
+        let y = self.input(at)?.and_then(Number::from_raw);
         let (Some(x), Some(y)) = (number(value), y) else {
             return error(
                 5423900,

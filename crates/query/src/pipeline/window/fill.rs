@@ -72,10 +72,14 @@ impl Function for Linear {
         partition: &Partition<'_>,
         holding: &mut Holding,
     ) -> Result<Values, QueryError> {
-        let mut values = partition.values(&self.input, holding)?;
         let positions = partition.values(&self.position, holding)?;
-        let mut points: Vec<Number> = Vec::with_capacity(values.len());
-        for value in &positions {
+        let wanted = vec![true; positions.len()];
+        let inputs = partition.outcomes(&self.input, &wanted, holding)?;
+        let mut points: Vec<Number> = Vec::with_capacity(inputs.len());
+        let mut values = Vec::with_capacity(inputs.len());
+        for (value, input) in positions.iter().zip(inputs) {
+            let input = input?;
+            number(input.as_ref().map(RawBson::as_raw_bson_ref))?;
             let point = position(value.as_ref().map(RawBson::as_raw_bson_ref))?;
             if points
                 .last()
@@ -84,6 +88,7 @@ impl Function for Linear {
                 return error(6050106, "There can be no repeated values in the sort field");
             }
             points.push(point);
+            values.push(input);
         }
         let mut known: Option<(usize, Number)> = None;
         for at in 0..values.len() {

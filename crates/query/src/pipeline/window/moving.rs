@@ -194,11 +194,13 @@ impl Function for Covariance {
         partition: &Partition<'_>,
         holding: &mut Holding,
     ) -> Result<Values, QueryError> {
-        let pairs = partition.values(&self.pair, holding)?;
+        let ranges = self.window.ranges(partition, holding)?;
+        let wanted = ranges.covered(partition.len());
+        let (ranges, pairs) = ranges.with_inputs(partition, &self.pair, &wanted, holding)?;
         let pairs: Vec<_> = pairs.iter().map(|value| pair(value.as_ref())).collect();
         let mut values = Vec::with_capacity(pairs.len());
         let (mut known, mut taken) = (CoMoment::new(), 0);
-        for range in self.window.ranges(partition, holding)? {
+        for range in ranges {
             let mut moment = match self.window.is_left_unbounded() {
                 true => known,
                 false => CoMoment::new(),

@@ -38,6 +38,8 @@ impl Spilled for Placed {
     }
 }
 
+pub(super) type Outcome = Result<Option<RawBson>, QueryError>;
+
 pub(super) struct Partition<'p> {
     pub documents: &'p List,
     /// Of the `$lookup` stages around.
@@ -66,6 +68,29 @@ impl Partition<'_> {
             values.push(value);
         }
         Ok(values)
+    }
+
+    /// What an expression comes to for each of the documents that are wanted, errors among it: one
+    /// counts for who looks at its document. Of the other documents it has no value.
+    pub fn outcomes(
+        &self,
+        expression: &Expression,
+        wanted: &[bool],
+        holding: &mut Holding,
+    ) -> Result<Vec<Outcome>, QueryError> {
+        let expression = expression.bind(self.variables);
+        let mut outcomes = Vec::with_capacity(self.len());
+        let mut cursor = Cursor::default();
+        while let Some(document) = self.documents.next(&mut cursor)? {
+            self.budget.spend_bytes(document.as_bytes().len())?;
+            let outcome = match wanted.get(outcomes.len()) {
+                Some(true) => expression.evaluate_owned(document),
+                _ => Ok(None),
+            };
+            hold(outcome.as_ref().ok().and_then(Option::as_ref), holding)?;
+            outcomes.push(outcome);
+        }
+        Ok(outcomes)
     }
 
     /// The documents themselves, for a function that looks at them again and again.

@@ -164,12 +164,19 @@ impl Function for Shift {
         partition: &Partition<'_>,
         holding: &mut Holding,
     ) -> Result<Values, QueryError> {
-        let outputs = partition.values(&self.output, holding)?;
-        let mut shifted = Vec::with_capacity(outputs.len());
-        for at in 0..outputs.len() as i64 {
-            let other = usize::try_from(at + self.by).ok();
-            let value = match other.and_then(|other| outputs.get(other)) {
-                Some(value) => value.clone(),
+        let count = partition.len();
+        let other = |at: usize| usize::try_from(at as i64 + self.by).ok();
+        let mut wanted = vec![false; count];
+        for at in (0..count).filter_map(other) {
+            if let Some(wanted) = wanted.get_mut(at) {
+                *wanted = true;
+            }
+        }
+        let outputs = partition.outcomes(&self.output, &wanted, holding)?;
+        let mut shifted = Vec::with_capacity(count);
+        for at in 0..count {
+            let value = match other(at).and_then(|other| outputs.get(other)) {
+                Some(value) => value.clone()?,
                 None => Some(self.default.clone()),
             };
             hold(value.as_ref(), holding)?;

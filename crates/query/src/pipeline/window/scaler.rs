@@ -135,7 +135,7 @@ impl Function for Scaler {
         let inputs = partition.values(&self.input, holding)?;
         let numbers = inputs.iter().map(|input| self.number(input.as_ref()));
         let numbers = numbers.collect::<Result<Vec<_>, _>>()?;
-        let ranges = self.window.ranges(partition, holding)?;
+        let ranges = self.window.ranges(partition, holding)?.complete()?;
         let slides = slides(&ranges);
         let mut sliding = Sliding::new(Extremes(&numbers));
         let mut values = Vec::with_capacity(numbers.len());

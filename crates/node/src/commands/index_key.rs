@@ -1,0 +1,83 @@
+//! The key of an index that is asked for: what its parts may be, each by itself and together.
+
+use banyan_document::key::{KeyPattern, KeyPatternError};
+use banyan_wire::{CommandError, ErrorCode};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+/// Whether a key is that of a text index.
+pub fn is_of_text(key: &RawDocument) -> bool {
+    let mut orders = key.iter().flatten().map(|(_, order)| order);
+    orders.any(|order| matches!(order, RawBsonRef::String(banyan_text::PLUGIN)))
+}
+
+/// What the parts of a key may be, each by itself.
+pub fn check_pattern_form(key: &RawDocument) -> Result<(), CommandError> {
+    match check_pattern(key) {
+        Err(error) if TOGETHER.contains(&error.code) => Ok(()),
+        checked => checked.map(drop),
+    }
+}
+
+/// The same of the key of a text index, in which its own parts are of no order.
+pub fn check_text_form(key: &RawDocument) -> Result<(), CommandError> {
+    let mut orders = RawDocumentBuf::new();
+    for (name, order) in key.iter().flatten() {
+        match order {
+            // That this is a name of text indexes is told later.
+            RawBsonRef::String(banyan_text::PLUGIN) if name.as_str() == banyan_text::TERM_FIELD => {
+                orders.append(cstr!("text"), 1);
+            }
+            RawBsonRef::String(banyan_text::PLUGIN) => orders.append(name, 1),
+            RawBsonRef::String("hashed" | "2dsphere" | "2d") => {
+                return Err(CommandError::new(
+                    ErrorCode::CannotCreateIndex,
+                    "Can't use more than one index plugin for a single index.",
+                ));
+            }
+            order => orders.append(name, order),
+        }
+    }
+    check_pattern_form(&orders)
+}
+
+/// What is wrong with a key whose parts do not go together.
+const TOGETHER: [ErrorCode; 3] = [
+    ErrorCode::Location(31303),
+    ErrorCode::Location(16800),
+    ErrorCode::Location(16801),
+];
+
+pub fn check_pattern(key: &RawDocument) -> Result<KeyPattern, CommandError> {
+    let refuse = |message: String| Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
+    for (name, value) in key.iter().flatten() {
+        let is_term = value == RawBsonRef::String(banyan_text::PLUGIN);
+        if name.as_str() == banyan_text::TERM_FIELD && !is_term {
+            return refuse(format!("'{}' is a name of text indexes", name.as_str()));
+        }
+        match value {
+            RawBsonRef::String("hashed" | "2dsphere" | "2d" | banyan_text::PLUGIN) => {}
+            RawBsonRef::String("geoHaystack") => {
+                let message = "GeoHaystack indexes cannot be created in version 5.0 and above";
+                return refuse(message.to_owned());
+            }
+            RawBsonRef::String(kind) => return refuse(format!("Unknown index plugin '{kind}'")),
+            _ => {}
+        }
+    }
+    let orders = key.iter().flatten().map(|(_, order)| order);
+    let hashed = orders.filter(|order| *order == RawBsonRef::String("hashed"));
+    if hashed.count() > 1 {
+        return Err(CommandError::new(
+            ErrorCode::Location(31303),
+            "A maximum of one index field is allowed to be hashed",
+        ));
+    }
+    KeyPattern::parse(key).map_err(|error: KeyPatternError| {
+        let code = match error {
+            KeyPatternError::ManyPlanes => ErrorCode::Location(16800),
+            KeyPatternError::PlaneNotFirst => ErrorCode::Location(16801),
+            _ => ErrorCode::CannotCreateIndex,
+        };
+        CommandError::new(code, error.to_string())
+    })
+}
