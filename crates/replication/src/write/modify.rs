@@ -435,7 +435,7 @@ pub(super) fn replace(
             }
         }
         // Another record may have a key that this one has had before, unless the index is unique.
-        let added = new.keys.iter().filter(|key| !old.keys.contains(key));
+        let added = new.keys.iter().filter(|key| old.get(key).is_none());
         unique.push((*index, added.cloned().collect::<Vec<_>>()));
     }
     if !unique.is_empty() {
