@@ -16,7 +16,8 @@ use bson::{RawBson, RawDocument, RawDocumentBuf};
 /// the first.
 pub struct Variables {
     hosts: Hosts,
-    places: Vec<Place>,
+    /// There are none before the first call: most commands have no scripts.
+    places: OnceLock<Box<[Place]>>,
 }
 
 #[derive(Default)]
@@ -27,11 +28,9 @@ struct Place {
 
 impl Variables {
     pub fn new(hosts: &Hosts) -> Variables {
-        let mut places = Vec::new();
-        places.resize_with(parallel::workers().max(1), Place::default);
         Variables {
             hosts: hosts.clone(),
-            places,
+            places: OnceLock::new(),
         }
     }
 
@@ -41,10 +40,14 @@ impl Variables {
         request: &RawDocument,
         interrupted: Interrupted,
     ) -> Result<(BegunCall<'_>, Taken<'_>), JobError> {
-        let mut places = self.places.iter();
-        let place = places.find(|place| !place.is_taken.swap(true, Ordering::Acquire));
+        let places = self.places.get_or_init(|| {
+            let places = std::iter::repeat_with(Place::default);
+            places.take(parallel::workers().max(1)).collect()
+        });
+        let is_free = |place: &&Place| !place.is_taken.swap(true, Ordering::Acquire);
+        let place = places.iter().find(is_free);
         let taken = Taken(place);
-        let place = place.or(self.places.first()).ok_or(JobError::Protocol)?;
+        let place = place.or(places.first()).ok_or(JobError::Protocol)?;
         let session = place.session.get_or_init(|| self.hosts.session());
         Ok((session.begin(request, interrupted)?, taken))
     }
