@@ -141,9 +141,12 @@ impl StageRun for FacetRun {
     }
 
     fn begin(&mut self, part: u64) -> bool {
-        let running = self.running.iter_mut();
-        // Each has to know, whatever the others say.
-        running.fold(true, |all, running| running.execution.begin(part) && all)
+        let mut tells_apart = true;
+        for running in &mut self.running {
+            // Each has to know, whatever the others say.
+            tells_apart &= running.execution.begin(part);
+        }
+        tells_apart
     }
 
     fn seal(&mut self) -> Result<(), QueryError> {
