@@ -66,6 +66,7 @@ const NOT_COMPARED: &[&str] = &[
     "getnonce",
     "logout",
     "logApplicationMessage",
+    "autoCompact",
     "bulkWrite",
     "setQuerySettings",
     "removeQuerySettings",
