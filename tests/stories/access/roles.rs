@@ -66,6 +66,8 @@ const NOT_COMPARED: &[&str] = &[
     "getnonce",
     "logout",
     "logApplicationMessage",
+    "getAuditConfig",
+    "setAuditConfig",
     "autoCompact",
     "bulkWrite",
     "setQuerySettings",
