@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use banyan_access::audit_config;
 use banyan_access::reads_and_writes::is_timed_read;
 use banyan_query::query_settings::{self, KnownSettings};
 use banyan_wire::Request;
@@ -36,6 +37,7 @@ impl ClusterParameters {
                     *self.query_settings.write() = Arc::new(known);
                     self.has_query_settings.store(is_there, Ordering::Relaxed);
                 }
+                Some(RawBsonRef::String(audit_config::PARAMETER)) => audit_config::apply(parameter),
                 _ => {}
             }
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use banyan_access::api_version::ApiParameters;
 use banyan_access::audit::{self, Actor};
+use banyan_access::audit_config;
 use banyan_access::check::{self, Access, Check};
 use banyan_access::identity::{self, Identity};
 use banyan_access::impersonation;
@@ -225,10 +226,8 @@ async fn authorize(
     let admitted = admit(context, spec, &identity).await;
     if audit::is_on() && users.access.is_enforced() {
         let refused = admitted.as_ref().err();
-        let is_noted = || {
-            let successes = context.router.audits_successes.load(Ordering::Relaxed);
-            successes && !tells_who(spec.name)
-        };
+        let parameter = || context.router.audits_successes.load(Ordering::Relaxed);
+        let is_noted = || audit_config::notes_successes(parameter) && !tells_who(spec.name);
         if refused.is_some() || is_noted() {
             audit::authorization(connection, &Actor::of(&identity), request, refused);
         }

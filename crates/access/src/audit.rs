@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+pub use banyan_process::audit::SUCCESS_PARAMETER;
 use banyan_process::audit::{AuditFlags, AuditFormat};
-use banyan_security::audit::{self, Auditor, Client, Event, auditor};
+use banyan_security::audit::{self, Auditor, Client, Event, Wanted, auditor};
 use banyan_security::{RoleName, UserName};
 use banyan_wire::params::Field;
 use banyan_wire::{CommandError, Connection, OWN_CONNECTION_ID, Request};
@@ -17,9 +18,6 @@ use rand::RngCore;
 use crate::identity::{self, Identity, Owner};
 use crate::impersonation;
 use crate::redaction;
-
-/// The parameter that has requests noted that were let in, too.
-pub const SUCCESS_PARAMETER: &str = "auditAuthorizationSuccess";
 
 /// Whether there is an audit log.
 pub fn is_on() -> bool {
@@ -42,9 +40,8 @@ pub fn install(flags: &AuditFlags) -> Result<(), String> {
         AuditFormat::Bson => sink.write(event.as_bytes()),
         AuditFormat::Json => sink.write(audit::to_json(event).as_bytes()),
     };
-    Auditor::new(filter.as_deref(), write)
-        .map_err(wrong)?
-        .install();
+    let wanted = Wanted::new(&filter.unwrap_or_default(), false, None).map_err(wrong)?;
+    Auditor::new(wanted, flags.runtime_configuration, write).install();
     Ok(())
 }
 

@@ -27,14 +27,17 @@ const USERS_MAX: usize = 10_000;
 
 /// The fields that are sent along for a client.
 pub fn of(identity: &Identity) -> Arc<RawDocumentBuf> {
-    let fields = || {
-        let mut fields = rawdoc! { "$audit": metadata(identity) };
-        if may_bypass_write_blocking(identity) {
-            fields.append(cstr!("mayBypassWriteBlocking"), true);
-        }
-        fields
-    };
-    identity.told(fields).clone()
+    let told = || fields(metadata(identity), may_bypass_write_blocking(identity));
+    identity.told(told).clone()
+}
+
+/// The same of a client that another process has told of.
+pub fn fields(metadata: RawDocumentBuf, may_bypass: bool) -> RawDocumentBuf {
+    let mut fields = rawdoc! { "$audit": metadata };
+    if may_bypass {
+        fields.append(cstr!("mayBypassWriteBlocking"), true);
+    }
+    fields
 }
 
 /// Whether blocked writes of users are open to who this is.

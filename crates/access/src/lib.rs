@@ -27,6 +27,7 @@ pub mod administration;
 pub mod api_version;
 pub mod apply_ops;
 pub mod audit;
+pub mod audit_config;
 pub mod certificates;
 pub mod check;
 pub mod cluster_time;

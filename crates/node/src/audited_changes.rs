@@ -9,6 +9,7 @@ use std::sync::Arc;
 use banyan_access::audit::{self, Actor};
 use banyan_access::identity;
 use banyan_security::RoleName;
+use banyan_security::audit::CONFIGURED;
 use banyan_storage::{Catalog, Collection, CollectionId, Namespace};
 use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
@@ -17,6 +18,7 @@ use tracing::warn;
 
 use crate::access::direct::DirectWrite;
 use crate::access::stored::{DATABASE, ROLES, USERS};
+use crate::cluster_parameters::AUDIT;
 use crate::commands::table::CommandResult;
 use crate::context::CommandContext;
 
@@ -24,6 +26,8 @@ use crate::context::CommandContext;
 pub struct Before<'a> {
     catalog: Arc<Catalog>,
     config: Option<RawDocumentBuf>,
+    /// Which audit events were wanted.
+    audit_config: Option<RawDocumentBuf>,
     direct: Option<DirectWrite<'a>>,
 }
 
@@ -39,6 +43,7 @@ impl<'a> Before<'a> {
         let name = ctx.spec.name;
         let changes = ctx.spec.writes
             || matches!(name, "aggregate" | "replSetReconfig" | "shutdown")
+            || matches!(name, "setAuditConfig" | "setClusterParameter")
             || name.starts_with("_configsvr")
             || name.starts_with("_shardMapReduce")
             || name == "mapReduce";
@@ -56,6 +61,7 @@ impl<'a> Before<'a> {
         Ok(Some(Before {
             catalog: ctx.node.replica.store.catalog(),
             config: config.flatten(),
+            audit_config: audit_config(ctx),
             direct,
         }))
     }
@@ -104,6 +110,14 @@ pub fn settle(ctx: &CommandContext<'_>, before: &Before<'_>, result: &CommandRes
             append(&mut param, "new", get(ctx, "to"));
             note("renameCollection", param);
         }
+        "setAuditConfig" | "setClusterParameter" | "_configsvrSetClusterParameter" => {
+            let new = audit_config(ctx);
+            if new != before.audit_config {
+                let mut param = rawdoc! { "old": before.audit_config.clone().unwrap_or_default() };
+                param.append(cstr!("new"), new.unwrap_or_default());
+                note(CONFIGURED, param);
+            }
+        }
         name if name.starts_with("_configsvr") => of_cluster(ctx, code),
         _ => {
             if let Some(direct) = &before.direct {
@@ -112,6 +126,12 @@ pub fn settle(ctx: &CommandContext<'_>, before: &Before<'_>, result: &CommandRes
             of_collections(ctx, before, code);
         }
     }
+}
+
+/// Which audit events are wanted, where commands may change that.
+fn audit_config(ctx: &CommandContext<'_>) -> Option<RawDocumentBuf> {
+    let known = ctx.node.cluster_parameters.known(&ctx.node.replica);
+    known.find(AUDIT).map(RawDocument::to_owned)
 }
 
 /// An event of whoever the command is for: on a shard, the client of the router that sends it.

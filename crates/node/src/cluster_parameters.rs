@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use banyan_access::audit_config;
 use banyan_execution::by_id;
 use banyan_query::query_settings::{self, KnownSettings};
 use banyan_replication::machine::Machine;
@@ -26,6 +27,8 @@ pub const COLLECTION: &str = "clusterParameters";
 /// When a parameter was set.
 const TIME: &str = "clusterParameterTime";
 
+/// Only there in processes that hold to it.
+pub const AUDIT: &str = audit_config::PARAMETER;
 const IMAGES: &str = "changeStreamOptions";
 const MAX_TIME: &str = "defaultMaxTimeMS";
 /// Set by commands of their own.
@@ -42,6 +45,11 @@ pub struct Parameter {
 
 /// In the order of their names.
 static PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: AUDIT,
+        default: audit_config::default,
+        parse: |value| audit_config::parse(value).map_err(|error| bad(AUDIT, error)),
+    },
     Parameter {
         name: IMAGES,
         default: || rawdoc! { "preAndPostImages": { "expireAfterSeconds": "off" } },
@@ -60,7 +68,12 @@ static PARAMETERS: &[Parameter] = &[
 ];
 
 pub fn find(name: &str) -> Option<&'static Parameter> {
-    PARAMETERS.iter().find(|parameter| parameter.name == name)
+    all().find(|parameter| parameter.name == name)
+}
+
+fn all() -> impl Iterator<Item = &'static Parameter> {
+    let is_there = |parameter: &&Parameter| parameter.name != AUDIT || audit_config::is_in_force();
+    PARAMETERS.iter().filter(is_there)
 }
 
 impl Parameter {
@@ -218,7 +231,7 @@ impl Known {
             found.cloned().unwrap_or_else(|| parameter.initial())
         };
         let mut known = Known {
-            documents: PARAMETERS.iter().map(current).collect(),
+            documents: all().map(current).collect(),
             read_time_max: None,
             images_expire_after: None,
             query_settings: KnownSettings::default(),
@@ -242,7 +255,8 @@ impl Known {
         known
     }
 
-    fn find(&self, name: &str) -> Option<&RawDocument> {
+    /// Of one parameter: what holds of it, and since when.
+    pub fn find(&self, name: &str) -> Option<&RawDocument> {
         let mut documents = self.documents.iter();
         let found = documents.find(|document| document.get_str("_id").ok() == Some(name));
         found.map(|document| &**document)
@@ -329,11 +343,17 @@ impl ClusterParameters {
         let set: Vec<_> = documents
             .filter_map(|document| Some(document.as_document()?.to_owned()))
             .collect();
+        // They count, and not what lies here.
+        self.seen
+            .store(self.changes.load(Ordering::Acquire), Ordering::Release);
         self.replace(&set);
     }
 
     fn replace(&self, set: &[RawDocumentBuf]) {
         let known = Known::of(set);
+        if let Some(document) = known.find(AUDIT) {
+            audit_config::apply(document);
+        }
         let limit = known.read_time_max.map_or(0, |limit| limit.as_millis());
         let limit = u64::try_from(limit).unwrap_or(u64::MAX);
         self.read_time_max.store(limit, Ordering::Relaxed);
@@ -348,19 +368,22 @@ impl ClusterParameters {
         self.known(replica).query_settings.clone()
     }
 
-    /// Whether any queries have settings.
-    pub fn have_query_settings(&self, replica: &Replica) -> bool {
+    /// Has what was changed hold from now on.
+    pub fn keep_up(&self, replica: &Replica) {
         if self.is_stale() {
             self.known(replica);
         }
+    }
+
+    /// Whether any queries have settings.
+    pub fn have_query_settings(&self, replica: &Replica) -> bool {
+        self.keep_up(replica);
         self.has_query_settings.load(Ordering::Relaxed)
     }
 
     /// How long a read may take that names no time.
     pub fn read_time_max(&self, replica: &Replica) -> Option<Duration> {
-        if self.is_stale() {
-            self.known(replica);
-        }
+        self.keep_up(replica);
         let limit = self.read_time_max.load(Ordering::Relaxed);
         (limit > 0).then(|| Duration::from_millis(limit))
     }
@@ -372,7 +395,7 @@ fn stored(replica: &Replica) -> Result<Vec<RawDocumentBuf>, CommandError> {
         return Ok(Vec::new());
     };
     let mut set = Vec::new();
-    for parameter in PARAMETERS {
+    for parameter in all() {
         let id = RawBsonRef::String(parameter.name);
         let found = by_id::lookup(collection, &snapshot, id).map_err(errors::query)?;
         set.extend(found.map(|document| RawDocument::to_owned(&document)));
@@ -439,7 +462,7 @@ mod tests {
         assert_eq!(known.read_time_max, Some(Duration::from_millis(50)));
         assert_eq!(known.images_expire_after, None);
         assert_eq!(known.documents[1], set);
-        assert_eq!(known.documents.len(), PARAMETERS.len());
+        assert_eq!(known.documents.len(), all().count());
         assert!(PARAMETERS.is_sorted_by_key(|parameter| parameter.name));
     }
 }

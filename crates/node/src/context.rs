@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use banyan_access::api_version::ApiParameters;
 use banyan_access::check::Access;
 use banyan_access::identity::{Client, Owner};
+use banyan_access::impersonation;
 use banyan_document::{field, first_value};
 use banyan_execution::PlanSummaryStats;
 use banyan_execution::work::Work;
@@ -425,7 +426,9 @@ impl<'a> CommandContext<'a> {
     pub fn client(&self) -> Option<Arc<RawDocumentBuf>> {
         // Without an owner it was not looked at who sends it.
         let audit = self.generic.audit.filter(|_| self.owner.is_some())?;
-        Some(Arc::new(audit.as_document()?.to_owned()))
+        let metadata = audit.as_document()?.to_owned();
+        let may_bypass = self.generic.may_bypass_write_blocking.unwrap_or(false);
+        Some(Arc::new(impersonation::fields(metadata, may_bypass)))
     }
 
     /// The context of a command that runs as a part of this one; `handle` ends it.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use banyan_access::api_version::REQUIRE_PARAMETER;
 use banyan_access::audit;
+use banyan_access::audit_config;
 use banyan_access::cluster_time::{
     DRIFT_PARAMETER, DRIFT_SECONDS_DEFAULT, ROTATION_PARAMETER, ROTATION_SECONDS_DEFAULT,
 };
@@ -201,6 +202,7 @@ impl Parameters {
         value: RawBsonRef<'_>,
         starting: bool,
     ) -> Result<RawBson, CommandError> {
+        audit_config::check_parameter(name)?;
         if let Some(was) = operating::set_parameter(name, value)? {
             return Ok(RawBson::String(was.to_owned()));
         }

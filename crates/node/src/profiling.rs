@@ -398,7 +398,11 @@ fn shown_command(ctx: &CommandContext<'_>) -> RawDocumentBuf {
         };
         let hidden = matches!(
             (ctx.spec.name, element.name()),
-            ("insert", "documents") | (_, "$audit" | "shardVersion" | "databaseVersion")
+            ("insert", "documents")
+                | (
+                    _,
+                    "$audit" | "mayBypassWriteBlocking" | "shardVersion" | "databaseVersion"
+                )
         );
         if !hidden {
             out.append(&name, element.value());

@@ -43,6 +43,7 @@ use crate::refusal;
 use crate::stored_defaults;
 use banyan_access::api_version::{ApiParameters, REQUIRE_PARAMETER};
 use banyan_access::audit::{self, Actor};
+use banyan_access::audit_config;
 use banyan_access::check::{self, Check};
 use banyan_access::identity::{self, Identity, Owner};
 use banyan_access::impersonation;
@@ -81,6 +82,9 @@ impl NodeService {
             account::refused(self.node.counters.local(), true);
             error
         };
+        if audit_config::is_in_force() {
+            self.node.cluster_parameters.keep_up(&self.node.replica);
+        }
         let required = self.node.parameters.flag(REQUIRE_PARAMETER);
         let api = match conn.is_internal() {
             true => ApiParameters::default(),
@@ -360,7 +364,8 @@ impl NodeService {
         });
         if audit::is_on() {
             let refused = owner.as_ref().err();
-            let is_noted = || self.node.parameters.flag(audit::SUCCESS_PARAMETER);
+            let parameter = || self.node.parameters.flag(audit::SUCCESS_PARAMETER);
+            let is_noted = || audit_config::notes_successes(parameter);
             // What only tells and asks who somebody is is not worth a line.
             if refused.is_some() || (!spec.vital && is_noted()) {
                 let owner = owner.as_deref().ok();

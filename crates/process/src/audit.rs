@@ -54,14 +54,22 @@ pub struct AuditFlags {
     /// Only events that match this query are written
     #[arg(id = "auditFilter", long = "auditFilter", value_name = "QUERY")]
     pub filter: Option<String>,
+    /// Which events are written is what setAuditConfig says, and no flag
+    #[arg(id = "auditRuntimeConfiguration", long = "auditRuntimeConfiguration")]
+    pub runtime_configuration: bool,
 }
 
+/// The parameter that has requests noted that were let in, too.
+pub const SUCCESS_PARAMETER: &str = "auditAuthorizationSuccess";
+
 impl AuditFlags {
-    /// What is wrong with flags that each are right by themselves.
-    pub fn refusal(&self) -> Option<&'static str> {
+    /// What is wrong with flags that each are right by themselves. `parameters`: those of
+    /// `--setParameter`.
+    pub fn refusal(&self, parameters: &[(String, String)]) -> Option<&'static str> {
         let is_file = self.destination == Some(AuditDestination::File);
         if self.destination.is_none() {
             let given = self.format.is_some() || self.path.is_some() || self.filter.is_some();
+            let given = given || self.runtime_configuration;
             return given
                 .then_some("auditDestination must be specified if other audit options are");
         }
@@ -73,6 +81,13 @@ impl AuditFlags {
         }
         if !is_file && (self.format.is_some() || self.path.is_some()) {
             return Some("auditFormat and auditPath are only for an auditDestination of a file");
+        }
+        let says_which = parameters.iter().any(|(name, _)| name == SUCCESS_PARAMETER);
+        if self.runtime_configuration && (self.filter.is_some() || says_which) {
+            return Some(
+                "auditFilter and auditAuthorizationSuccess cannot be given with \
+                 auditRuntimeConfiguration",
+            );
         }
         None
     }
@@ -255,7 +270,7 @@ mod tests {
             destination,
             format,
             path: path.map(PathBuf::from),
-            filter: None,
+            ..AuditFlags::default()
         };
         use AuditDestination::{Console, File, Syslog};
         let json = Some(AuditFormat::Json);
@@ -265,7 +280,7 @@ mod tests {
             flags(Some(Console), None, None),
             flags(Some(Syslog), None, None),
         ] {
-            assert_eq!(good.refusal(), None, "{good:?}");
+            assert_eq!(good.refusal(&[]), None, "{good:?}");
         }
         for bad in [
             flags(None, json, None),
@@ -274,7 +289,26 @@ mod tests {
             flags(Some(File), None, Some("a")),
             flags(Some(Console), json, None),
         ] {
-            assert!(bad.refusal().is_some(), "{bad:?}");
+            assert!(bad.refusal(&[]).is_some(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn what_is_configured_at_run_time_is_not_given_as_flags() {
+        let flags = |filter: Option<&str>| AuditFlags {
+            destination: Some(AuditDestination::Console),
+            filter: filter.map(str::to_owned),
+            runtime_configuration: true,
+            ..AuditFlags::default()
+        };
+        let parameters = [(SUCCESS_PARAMETER.to_owned(), "true".to_owned())];
+        assert_eq!(flags(None).refusal(&[]), None);
+        assert!(flags(Some("{}")).refusal(&[]).is_some());
+        assert!(flags(None).refusal(&parameters).is_some());
+        let alone = AuditFlags {
+            destination: None,
+            ..flags(None)
+        };
+        assert!(alone.refusal(&[]).is_some());
     }
 }

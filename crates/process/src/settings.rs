@@ -174,6 +174,11 @@ pub const SETTINGS: &[Setting] = &[
     setting("auditLog.format", "auditFormat", Kind::Value),
     setting("auditLog.path", "auditPath", Kind::Value),
     setting("auditLog.filter", "auditFilter", Kind::Value),
+    setting(
+        "auditLog.runtimeConfiguration",
+        "auditRuntimeConfiguration",
+        Kind::Switch,
+    ),
     setting("setParameter", "setParameter", Kind::Pairs),
 ];
 

@@ -35,7 +35,7 @@ fn refusal(common: &CommonFlags) -> Option<String> {
     {
         return Some(reason.to_owned());
     }
-    let refused = refused_otherwise(common).or_else(|| common.audit.refusal());
+    let refused = refused_otherwise(common).or_else(|| common.audit.refusal(&common.set_parameter));
     if let Some(reason) = refused {
         return Some(reason.to_owned());
     }

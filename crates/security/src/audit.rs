@@ -2,11 +2,13 @@
 //! Messages"), and which of them are wanted.
 
 use std::net::SocketAddr;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use banyan_query::filter::Filter;
 use bson::spec::BinarySubtype;
-use bson::{Binary, Bson, DateTime, Document, RawDocument, RawDocumentBuf, Uuid, cstr, rawdoc};
+use bson::{
+    Binary, Bson, DateTime, Document, RawDocument, RawDocumentBuf, Timestamp, Uuid, cstr, rawdoc,
+};
 
 use crate::role::RoleName;
 use crate::user::UserName;
@@ -93,29 +95,73 @@ pub fn to_json(document: &RawDocument) -> String {
     serde_json::Value::Object(line).to_string()
 }
 
-/// Where events go: those that the filter lets through.
-pub struct Auditor {
+/// Which events are wanted.
+#[derive(Default)]
+pub struct Wanted {
     filter: Option<Filter>,
+    source: RawDocumentBuf,
+    /// Requests that were let in, too.
+    successes: bool,
+    /// When that was said; `None`: when the process was started.
+    since: Option<Timestamp>,
+}
+
+impl Wanted {
+    /// # Errors
+    /// What is wrong with the filter.
+    pub fn new(
+        filter: &RawDocument,
+        successes: bool,
+        since: Option<Timestamp>,
+    ) -> Result<Wanted, String> {
+        let parsed = Filter::parse(filter, &Default::default());
+        let parsed = parsed.map_err(|error| error.to_string())?;
+        Ok(Wanted {
+            filter: (!filter.is_empty()).then_some(parsed),
+            source: filter.to_owned(),
+            successes,
+            since,
+        })
+    }
+
+    /// As it was written; empty: every event.
+    pub fn filter(&self) -> &RawDocument {
+        &self.source
+    }
+
+    pub fn wants_successes(&self) -> bool {
+        self.successes
+    }
+
+    pub fn since(&self) -> Option<Timestamp> {
+        self.since
+    }
+}
+
+/// Where events go: those that are wanted.
+pub struct Auditor {
+    wanted: RwLock<Arc<Wanted>>,
+    is_configurable: bool,
     write: Box<dyn Fn(&RawDocument) + Send + Sync>,
 }
+
+/// Which events are wanted was changed. Who does that is to be seen, whatever is wanted.
+pub const CONFIGURED: &str = "auditConfigure";
 
 static AUDITOR: OnceLock<Auditor> = OnceLock::new();
 
 impl Auditor {
-    /// # Errors
-    /// What is wrong with the filter.
+    /// `is_configurable`: what is wanted may change while the process runs.
     pub fn new(
-        filter: Option<&RawDocument>,
+        wanted: Wanted,
+        is_configurable: bool,
         write: impl Fn(&RawDocument) + Send + Sync + 'static,
-    ) -> Result<Auditor, String> {
-        let parse = |filter| Filter::parse(filter, &Default::default());
-        Ok(Auditor {
-            filter: filter
-                .map(parse)
-                .transpose()
-                .map_err(|error| error.to_string())?,
+    ) -> Auditor {
+        Auditor {
+            wanted: RwLock::new(Arc::new(wanted)),
+            is_configurable,
             write: Box::new(write),
-        })
+        }
     }
 
     /// Makes it the one of this process; the first one stays.
@@ -123,11 +169,29 @@ impl Auditor {
         AUDITOR.get_or_init(|| self);
     }
 
+    pub fn is_configurable(&self) -> bool {
+        self.is_configurable
+    }
+
+    /// Changes what is wanted, where that may be.
+    pub fn configure(&self, wanted: Wanted) {
+        if self.is_configurable {
+            let mut current = self.wanted.write().unwrap_or_else(PoisonError::into_inner);
+            *current = Arc::new(wanted);
+        }
+    }
+
+    pub fn wanted(&self) -> Arc<Wanted> {
+        let wanted = self.wanted.read().unwrap_or_else(PoisonError::into_inner);
+        wanted.clone()
+    }
+
     pub fn note(&self, event: &Event<'_>) {
         let document = event.to_document();
         // What cannot be decided is written rather than lost.
-        let wanted = |filter: &Filter| filter.try_matches(&document).unwrap_or(true);
-        if self.filter.as_ref().is_none_or(wanted) {
+        let is_wanted = |filter: &Filter| filter.try_matches(&document).unwrap_or(true);
+        let is_always = event.action == CONFIGURED;
+        if is_always || self.wanted().filter.as_ref().is_none_or(is_wanted) {
             (self.write)(&document);
         }
     }
@@ -140,7 +204,7 @@ pub fn auditor() -> Option<&'static Auditor> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use super::*;
 
@@ -184,7 +248,8 @@ mod tests {
             }
         };
         let filter = rawdoc! { "atype": { "$regex": "^drop" }, "users.user": "alice", "result": 0 };
-        let auditor = Auditor::new(Some(&filter), keep).expect("a filter");
+        let wanted = Wanted::new(&filter, false, None).expect("a filter");
+        let auditor = Auditor::new(wanted, true, keep);
         for action in ["createCollection", "dropCollection", "dropIndex"] {
             auditor.note(&event(action));
         }
@@ -192,7 +257,14 @@ mod tests {
             *kept.lock().expect("nobody panics"),
             ["dropCollection", "dropIndex"]
         );
+        let wanted = rawdoc! { "atype": "createCollection" };
+        auditor.configure(Wanted::new(&wanted, true, None).expect("a filter"));
+        auditor.note(&event("dropIndex"));
+        auditor.note(&event("createCollection"));
+        auditor.note(&event(CONFIGURED));
+        assert_eq!(kept.lock().expect("nobody panics").len(), 4);
+        assert!(auditor.wanted().wants_successes());
         let wrong = rawdoc! { "atype": { "$no": 1 } };
-        assert!(Auditor::new(Some(&wrong), |_| {}).is_err());
+        assert!(Wanted::new(&wrong, false, None).is_err());
     }
 }

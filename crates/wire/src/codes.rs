@@ -252,6 +252,8 @@ codes! {
     APIStrictError = 323,
     APIDeprecationError = 324,
     MechanismUnavailable = 334,
+    AuditingNotEnabled = 344,
+    RuntimeAuditConfigurationNotEnabled = 345,
     APIMismatchError = 347,
     CannotConvertIndexToUnique = 359,
     CollectionUUIDMismatch = 361,

@@ -2,6 +2,7 @@
 
 mod add_shard;
 mod aggregate;
+mod audit_config;
 mod await_writes;
 mod balancer;
 mod build_info;
@@ -165,6 +166,8 @@ static TABLE: &[&[CommandSpec]] = &[
         get_shard_version::SPEC,
         is_db_grid::SPEC,
         await_writes::SPEC,
+        audit_config::GET,
+        audit_config::SET,
         cluster_parameter::GET,
         cluster_parameter::SET,
         query_settings::SET,

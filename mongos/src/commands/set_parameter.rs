@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use banyan_access::api_version::REQUIRE_PARAMETER;
 use banyan_access::audit;
+use banyan_access::audit_config;
 use banyan_access::check::Access;
 use banyan_access::cluster_time::DRIFT_PARAMETER;
 use banyan_process::TlsMode;
@@ -132,6 +133,7 @@ fn set(router: &Router, name: &str, value: RawBsonRef<'_>) -> Result<RawBson, Co
         memory.set_parameter(name, i64::from(banyan_document::is_true(value)));
         return Ok(RawBson::Boolean(before));
     }
+    audit_config::check_parameter(name)?;
     if name == audit::SUCCESS_PARAMETER {
         let flag = banyan_document::is_true(value);
         let before = router.audits_successes.swap(flag, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 //! certificates.
 
 mod audit;
+mod audit_config;
 mod blocked_writes;
 mod bulk_write;
 mod certificates;
@@ -11,6 +12,7 @@ mod cluster_certificates;
 mod cluster_time;
 mod combinations;
 mod members;
+mod newer_commands;
 mod ownership;
 mod query_shapes;
 mod roles;

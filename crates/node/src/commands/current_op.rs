@@ -75,6 +75,7 @@ fn filter_of(body: &RawDocument) -> RawDocumentBuf {
                 | "comment"
                 | "maxTimeMS"
                 | "$audit"
+                | "mayBypassWriteBlocking"
                 | "$db"
                 | "$readPreference"
                 | "$clusterTime"

@@ -9,6 +9,7 @@ pub mod aggregate;
 mod append_oplog_note;
 mod applied_progress;
 mod apply_ops;
+mod audit_config;
 mod authenticate;
 mod auto_compact;
 mod await_writes;
@@ -173,6 +174,8 @@ static SERVER: &[&CommandSpec] = &[
     &host_info::SPEC,
     &list_commands::SPEC,
     &lock_info::SPEC,
+    &audit_config::GET,
+    &audit_config::SET,
     &log_application_message::SPEC,
     &log_rotate::SPEC,
     &ping::SPEC,

@@ -1,7 +1,7 @@
 //! Stages in a shape.
 //!
-//! What is said of a stage is what each of its options holds; of a stage that is not named here
-//! nothing is told but its options' types.
+//! What is said of a stage is what each of its options holds; of a stage that is not named here, as
+//! none of its options holds a name or an expression, nothing is told but its options' types.
 
 use banyan_document::DocumentWriter;
 use banyan_document::element::{Element, elements, items};
@@ -52,11 +52,7 @@ static STAGES: &[(&str, Holds)] = &[
         "$bucketAuto",
         Options(&[("groupBy", Expression), ("output", Computed)]),
     ),
-    ("$changeStream", Options(&[])),
-    ("$changeStreamSplitLargeEvent", Options(&[])),
-    ("$collStats", Options(&[])),
     ("$count", Path),
-    ("$currentOp", Options(&[])),
     (
         "$densify",
         Options(&[
@@ -98,12 +94,7 @@ static STAGES: &[(&str, Holds)] = &[
         ]),
     ),
     ("$group", Computed),
-    ("$indexStats", Options(&[])),
     ("$limit", Constant),
-    ("$listCatalog", Options(&[])),
-    ("$listClusterCatalog", Options(&[])),
-    ("$listLocalSessions", Options(&[])),
-    ("$listSessions", Options(&[])),
     (
         "$lookup",
         Options(&[
@@ -127,9 +118,7 @@ static STAGES: &[(&str, Holds)] = &[
         ]),
     ),
     ("$out", Collection),
-    ("$planCacheStats", Options(&[])),
     ("$project", Projection),
-    ("$querySettings", Options(&[])),
     (
         "$queryStats",
         Options(&[("transformIdentifiers", Options(&[("algorithm", Word)]))]),
@@ -137,7 +126,6 @@ static STAGES: &[(&str, Holds)] = &[
     ("$redact", Expression),
     ("$replaceRoot", Options(&[("newRoot", Expression)])),
     ("$replaceWith", Expression),
-    ("$sample", Options(&[])),
     ("$set", Computed),
     (
         "$setWindowFields",
@@ -147,7 +135,6 @@ static STAGES: &[(&str, Holds)] = &[
             ("output", Computed),
         ]),
     ),
-    ("$shardedDataDistribution", Options(&[])),
     ("$skip", Constant),
     ("$sort", Sort),
     ("$sortByCount", Expression),
