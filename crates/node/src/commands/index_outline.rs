@@ -99,7 +99,6 @@ pub fn check(spec: &RawDocument, ignores_unknown: bool) -> Result<(), CommandErr
             "wildcardProjection" => specification::check_wildcard_projection(field, spec)?,
             "2dsphereIndexVersion" => {
                 field.i64()?;
-                specification::check_whole(field)?;
             }
             "weights" if matches!(value, RawBsonRef::String(_) | RawBsonRef::Array(_)) => {}
             "weights" => {

@@ -56,7 +56,7 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
             EXPIRE => expires = Some(index_expiry::of_new(field, spec)?),
             "collation" => collation = Some(completed_collation(field)?),
             "wildcardProjection" => options.append(option, value),
-            "2dsphereIndexVersion" => version = Some(field.i64()?),
+            "2dsphereIndexVersion" => version = Some((field, field.i64()?)),
             "v" => format = format_version(field)?,
             "storageEngine" => {
                 check_storage_engine(field)?;
@@ -142,11 +142,10 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
         options.append(cstr!("expireAfterSeconds"), seconds);
     }
     if pattern.has_geo_field() && !pattern.has_plane_field() {
-        options.append(
-            cstr!("2dsphereIndexVersion"),
-            geo_indexes::sphere_version(version)?,
-        );
-    } else if let Some(version) = version {
+        let sphere = geo_indexes::sphere_version(version.map(|(_, version)| version))?;
+        version.map_or(Ok(()), |(field, _)| check_whole(field))?;
+        options.append(cstr!("2dsphereIndexVersion"), sphere);
+    } else if let Some((_, version)) = version {
         let version = i32::try_from(version).unwrap_or(i32::MAX);
         options.append(cstr!("2dsphereIndexVersion"), version);
     }
@@ -207,7 +206,7 @@ pub fn weights_of_no_text(spec: &RawDocument) -> CommandError {
 }
 
 /// A number that is to have no fraction.
-pub fn check_whole(field: Field<'_>) -> Result<(), CommandError> {
+fn check_whole(field: Field<'_>) -> Result<(), CommandError> {
     let number = Number::from_raw(field.value);
     match number.is_some_and(|number| number.to_i64_exact().is_none()) {
         true => Err(refused(format!(
