@@ -89,7 +89,16 @@ async fn a_hidden_index_is_kept_up_but_not_used() {
     };
     rig.ok(prepare("a")).await;
     rig.ok(index(rawdoc! { "b": 1 }, "b", false)).await;
-    assert_eq!(rig.code(prepare("b")).await, 238);
+    let reply = rig.ok(prepare("b")).await;
+    assert_eq!(reply.get_bool("prepareUnique_new").ok(), Some(true));
+    rig.ok(insert([rawdoc! { "_id": "first", "b": 1 }])).await;
+    let second = || insert([rawdoc! { "_id": "second", "b": 1 }]);
+    assert_eq!(rig.code(second()).await, 11000);
+    rig.ok(rawdoc! { "delete": "c", "deletes": [{ "q": { "_id": "first" }, "limit": 1 }] })
+        .await;
+    rig.ok(second()).await;
+    rig.ok(rawdoc! { "delete": "c", "deletes": [{ "q": { "_id": "second" }, "limit": 1 }] })
+        .await;
     assert_eq!(rig.validate().await, 10);
 }
 
