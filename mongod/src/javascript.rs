@@ -64,7 +64,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// The engine of one command: its scripts share variables with each other and with nobody else.
+/// The engine of one command. No other command's scripts see the variables of its own.
 pub struct Engine {
     variables: Arc<Variables>,
     interrupt: Interrupt,
@@ -95,10 +95,6 @@ impl JavaScript for Engine {
         let answer = self.call(request)?;
         let value = answer.get("value").ok().flatten();
         Ok(value.map_or(RawBson::Null, RawBson::from))
-    }
-
-    fn run_each(&self, calls: &[&Call]) -> Result<Answers, QueryError> {
-        self.each(&javascript::each(calls))
     }
 
     fn begin_each(&self, calls: &[&Call]) -> Result<Box<dyn Running + '_>, QueryError> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use banyan_query::javascript::{self, Answers, Call, JavaScript};
+use banyan_query::javascript::{self, Answers, Call, JavaScript, Running};
 use banyan_query::{ErrorKind, QueryError};
 use banyan_wire::{CommandError, ErrorCode, Outgoing, ReadMode, RequestOptions};
 use bson::oid::ObjectId;
@@ -85,7 +85,7 @@ impl JavaScript for RemoteEngine {
         Ok(value.map_or(RawBson::Null, RawBson::from))
     }
 
-    fn run_each(&self, calls: &[&Call]) -> Result<Answers, QueryError> {
+    fn begin_each(&self, calls: &[&Call]) -> Result<Box<dyn Running + '_>, QueryError> {
         let answer = self.ask(&javascript::each(calls))?;
         let values = answer.get_array("values").into_iter().flatten();
         let failure = answer.get_document("failure").ok();
@@ -94,9 +94,9 @@ impl JavaScript for RemoteEngine {
             let message = failure.get_str("message").unwrap_or_default();
             QueryError::new(ErrorKind::Location(code.unsigned_abs()), message)
         };
-        Ok(Answers {
+        Ok(Box::new(Answers {
             values: values.map_while(Result::ok).map(RawBson::from).collect(),
             failure: failure.map(failed),
-        })
+        }))
     }
 }

@@ -23,34 +23,27 @@ pub trait JavaScript: Send + Sync + fmt::Debug {
     /// What the script comes to. The request is that of a [`Call`] or of a [`Fold`].
     fn run(&self, request: &RawDocument) -> Result<RawBson, QueryError>;
 
-    /// What several calls come to, one made after the other, up to one that fails: at least one of
-    /// them. It fails itself where nothing is known of any of them.
-    fn run_each(&self, calls: &[&Call]) -> Result<Answers, QueryError> {
-        Ok(
-            match calls.first().map(|first| self.run(&first.request())) {
-                None => Answers::default(),
-                Some(Ok(value)) => Answers {
-                    values: vec![value],
-                    failure: None,
-                },
-                Some(Err(failure)) => Answers {
-                    values: Vec::new(),
-                    failure: Some(failure),
-                },
-            },
-        )
-    }
-
-    /// Begins what `run_each` does, if something else can be done meanwhile. Until it is finished the
-    /// engine is asked nothing else.
+    /// Begins several calls, which are made one after the other up to one that fails: at least one of
+    /// them. Until they are finished the engine is asked nothing else.
     fn begin_each(&self, calls: &[&Call]) -> Result<Box<dyn Running + '_>, QueryError> {
-        Ok(Box::new(self.run_each(calls)?))
+        let answers = match calls.first().map(|first| self.run(&first.request())) {
+            None => Answers::default(),
+            Some(Ok(value)) => Answers {
+                values: vec![value],
+                failure: None,
+            },
+            Some(Err(failure)) => Answers {
+                values: Vec::new(),
+                failure: Some(failure),
+            },
+        };
+        Ok(Box::new(answers))
     }
 }
 
 /// Calls that are being made.
 pub trait Running {
-    /// Waits for them: what [`JavaScript::run_each`] gives.
+    /// Waits for them. It fails where nothing is known of any of them.
     fn finish(self: Box<Self>) -> Result<Answers, QueryError>;
 }
 

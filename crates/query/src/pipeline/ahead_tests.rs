@@ -52,6 +52,26 @@ impl Functions {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
+    fn answers(&self, calls: &[&Call]) -> Result<Answers, QueryError> {
+        self.request();
+        let most = match self.manner {
+            Manner::All | Manner::Dies => calls.len(),
+            Manner::Three => 3,
+        };
+        let mut answers = Answers::default();
+        for call in calls.iter().take(most) {
+            match self.call(&call.request()) {
+                Ok(value) => answers.values.push(value),
+                Err(error) if self.manner == Manner::Dies => return Err(error),
+                Err(error) => {
+                    answers.failure = Some(error);
+                    break;
+                }
+            }
+        }
+        Ok(answers)
+    }
+
     fn call(&self, request: &RawDocument) -> Result<RawBson, QueryError> {
         let arguments = request.get_array("arguments").unwrap();
         let first = items(arguments).next().unwrap();
@@ -74,28 +94,8 @@ impl JavaScript for Functions {
         self.call(request)
     }
 
-    fn run_each(&self, calls: &[&Call]) -> Result<Answers, QueryError> {
-        self.request();
-        let most = match self.manner {
-            Manner::All | Manner::Dies => calls.len(),
-            Manner::Three => 3,
-        };
-        let mut answers = Answers::default();
-        for call in calls.iter().take(most) {
-            match self.call(&call.request()) {
-                Ok(value) => answers.values.push(value),
-                Err(error) if self.manner == Manner::Dies => return Err(error),
-                Err(error) => {
-                    answers.failure = Some(error);
-                    break;
-                }
-            }
-        }
-        Ok(answers)
-    }
-
     fn begin_each(&self, calls: &[&Call]) -> Result<Box<dyn Running + '_>, QueryError> {
-        let answers = self.run_each(calls);
+        let answers = self.answers(calls);
         self.is_busy.store(true, Ordering::Relaxed);
         Ok(Box::new(Begun {
             answers,
