@@ -118,8 +118,20 @@ fn pipelines() -> Vec<Vec<Document>> {
             doc! { "$sort": { "_id": 1 } },
         ],
         vec![
-            doc! { "$set": { "twice": twice } },
+            doc! { "$set": { "twice": twice.clone() } },
             doc! { "$sort": { "a": 1, "twice": -1 } },
+        ],
+        vec![doc! { "$project": { "sum": { "$add": ["$a", { "$sum": "$b" }] } } }],
+        vec![
+            doc! { "$set": { "half": { "$floor": { "$divide": ["$a", 2] } } } },
+            doc! { "$match": { "half": { "$lt": 100 } } },
+            by_id,
+            doc! { "$skip": 15 },
+        ],
+        vec![
+            doc! { "$set": { "twice": twice } },
+            doc! { "$match": { "twice": { "$mod": [3, 0] } } },
+            doc! { "$unwind": "$b" },
         ],
     ]
 }
@@ -141,6 +153,33 @@ async fn aggregations_come_to_the_same_on_all_cores_as_on_one() -> Result<()> {
 }
 
 #[tokio::test]
+async fn what_fails_behind_a_limit_is_not_told() -> Result<()> {
+    let server = Launch::mongod().start().await;
+    let database = server.direct().await.database("test");
+    fill(&database).await?;
+    let fails_at = 20_000;
+    let difference = doc! { "$subtract": ["$_id", fails_at] };
+    let failing = vec![
+        doc! { "$set": { "x": { "$divide": [1, difference] } } },
+        doc! { "$match": { "x": { "$ne": "none" } } },
+    ];
+    let limited = |limit: i32| {
+        let mut pipeline = failing.clone();
+        pipeline.push(doc! { "$limit": limit });
+        pipeline
+    };
+    let found = results(&database, &limited(fails_at)).await?;
+    let ids = found
+        .iter()
+        .filter_map(|document| document.get_i32("_id").ok());
+    ensure!(ids.eq(0..fails_at), "{}", found.len());
+    for pipeline in [limited(fails_at + 1), failing] {
+        ensure!(results(&database, &pipeline).await.is_err(), "{pipeline:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_runs_on_all_cores_ends_with_its_time() -> Result<()> {
     let server = Launch::mongod().start().await;
     let database = server.direct().await.database("test");
@@ -153,7 +192,8 @@ async fn what_runs_on_all_cores_ends_with_its_time() -> Result<()> {
         { "$match": { "a": { "$gte": 0 } } },
     ] } };
     let pipelines = [
-        vec![doc! { "$group": { "_id": null, "sum": { "$sum": endless } } }],
+        vec![doc! { "$group": { "_id": null, "sum": { "$sum": endless.clone() } } }],
+        vec![doc! { "$set": { "ends": endless } }],
         vec![
             joined,
             doc! { "$group": { "_id": null, "n": { "$sum": { "$size": "$all" } } } },
@@ -163,6 +203,8 @@ async fn what_runs_on_all_cores_ends_with_its_time() -> Result<()> {
         let begun = Instant::now();
         let numbers = database.collection::<Document>("numbers");
         let aggregate = numbers.aggregate(pipeline.clone());
+        // All of it in the first batch.
+        let aggregate = aggregate.batch_size(DOCUMENTS as u32);
         let ended = aggregate.max_time(Duration::from_millis(700)).await;
         let error = ended.err().context("it ended by itself")?;
         let ErrorKind::Command(error) = error.kind.as_ref() else {

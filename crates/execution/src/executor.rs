@@ -14,6 +14,7 @@ use crate::error::plan_killed;
 use crate::interrupt::{InterruptSlot, Ticker};
 use crate::later::LaterStates;
 use crate::operators::{Documents, Examined, Explainer, Member, Progress, Run, Stage, VirtualScan};
+use crate::packed::{Packed, Packer};
 use crate::parallel::{self, Counter, Sink, Workers};
 use crate::plan::explain::clamp;
 use crate::plan::summary::Summary;
@@ -21,6 +22,7 @@ use crate::plan::{self, Solution};
 use crate::request::{ReadView, Request};
 use crate::row::{Row, RowStream};
 use crate::stats::PlanSummaryStats;
+use crate::windows::{Reader, Room, Windows};
 
 /// For a member of a batch so many bytes are read, except for a document that is larger alone.
 const MEMBER_BYTES: usize = 2048;
@@ -31,12 +33,48 @@ const KEYS_FOR_A_DOCUMENT: u64 = 4;
 /// So many are counted before the plan's figures are told.
 const COUNTED_AT_ONCE: u64 = 4096;
 
+/// One thread looks at so many documents before others join in handing them on.
+const LOOKED_AT_MIN: u64 = 4096;
+
+/// So many of those that were found on all cores are handed on at once.
+const HANDED_ON_AT_ONCE: usize = 64;
+
 /// Whether documents are read before they are asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
     /// Whoever changes documents wants them as they are stored, in the newest state.
     Plainly,
     Ahead,
+}
+
+/// What is found in a share of a window.
+struct Found {
+    packer: Packer<RecordId>,
+    room: Room,
+}
+
+impl Found {
+    fn finish(self) -> Option<Packed<RecordId>> {
+        Some(self.packer.finish()).filter(|packed| !packed.is_empty())
+    }
+}
+
+impl Sink for Found {
+    fn take(&mut self, member: Member) -> Result<(), QueryError> {
+        if let Some(row) = &member.row {
+            self.room.take(row.as_bytes().len());
+            self.packer.push(member.record, row);
+        }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.room.is_used_up()
+    }
+
+    fn wanted(&self, most: usize) -> usize {
+        self.room.wanted(most)
+    }
 }
 
 /// A plan at work.
@@ -50,6 +88,10 @@ pub struct Executor {
     examined: Examined,
     /// What was found and not handed on.
     ahead: VecDeque<Member>,
+    /// Once what is left is read on all cores.
+    windows: Option<Windows<Packed<RecordId>>>,
+    /// When so many documents were looked at, it is asked whether what is left is to be read so.
+    asks_at: u64,
     ended: bool,
     /// So many members are read at once next.
     batch: usize,
@@ -110,6 +152,8 @@ impl Executor {
             ticker: Ticker::new(slot.clone()),
             examined: Examined::default(),
             ahead: VecDeque::new(),
+            windows: None,
+            asks_at: LOOKED_AT_MIN,
             ended: false,
             batch: 1,
             batch_max: root.batch_members(),
@@ -133,7 +177,7 @@ impl Executor {
         &mut self,
         make: impl Fn() -> Result<S, QueryError> + Send + Sync + 'static,
     ) -> Result<Option<Vec<S>>, QueryError> {
-        if parallel::workers() < 2 {
+        if parallel::workers() < 2 || self.windows.is_some() {
             return Ok(None);
         }
         let make = Arc::new(make);
@@ -260,6 +304,10 @@ impl Executor {
     /// Reads on by up to so many members, of which only the number is wanted.
     fn pass(&mut self, most: u64) -> Result<u64, QueryError> {
         self.wake()?;
+        if self.windows.is_some() {
+            self.go_on_in_windows()?;
+            return Ok(0);
+        }
         let Some(snapshot) = &self.snapshot else {
             return Err(plan_killed("the state that it reads was let go"));
         };
@@ -276,6 +324,9 @@ impl Executor {
         while self.ahead.is_empty() && !self.ended {
             self.advance_by(self.batch.min(most), u64::MAX, reading)?;
         }
+        if self.windows.is_some() {
+            return Ok(());
+        }
         let bytes: usize = self.ahead.iter().map(Member::bytes).sum();
         match bytes < self.batch_max * MEMBER_BYTES {
             true => self.batch = (self.batch * 2).min(self.batch_max),
@@ -291,6 +342,12 @@ impl Executor {
 
     fn advance_by(&mut self, most: usize, works: u64, reading: Reading) -> Result<(), QueryError> {
         self.wake()?;
+        if reading == Reading::Ahead && self.windows.is_none() {
+            self.windows = self.begin_windows()?;
+        }
+        if self.windows.is_some() {
+            return self.go_on_in_windows();
+        }
         let Some(snapshot) = &self.snapshot else {
             return Err(plan_killed("the state that it reads was let go"));
         };
@@ -303,6 +360,97 @@ impl Executor {
         self.stats.set(&self.examined);
         self.ended |= outcome? == Progress::End;
         self.ahead.extend(self.out.drain(..));
+        Ok(())
+    }
+
+    /// What is left of the plan as windows, if it has turned out to be much and several may read it.
+    /// Nothing else is to be asked of it from then on.
+    fn begin_windows<T>(&mut self) -> Result<Option<Windows<T>>, QueryError> {
+        let looked_at = self.examined.documents;
+        // A position in a capped collection may be lost, which a reader of shares does not notice.
+        let is_capped = self.collection.as_ref().is_none_or(|c| c.is_capped);
+        let Some(snapshot) = &self.snapshot else {
+            return Ok(None);
+        };
+        if looked_at < self.asks_at || is_capped || self.ended {
+            return Ok(None);
+        }
+        self.asks_at = 2 * looked_at;
+        Windows::over(&mut self.root, snapshot, looked_at)
+    }
+
+    /// The same for sinks of one's own. What was read before and not handed on comes first.
+    pub fn begin_windows_of<S: Sink, T>(
+        &mut self,
+        make: impl Fn(Room) -> Result<S, QueryError>,
+        found: impl Fn(S) -> Option<T>,
+    ) -> Result<Option<Windows<T>>, QueryError> {
+        if self.windows.is_some() {
+            return Ok(None);
+        }
+        let Some(mut windows) = self.begin_windows()? else {
+            return Ok(None);
+        };
+        let mut sink = make(Room::default())?;
+        let mut ahead = self.ahead.drain(..);
+        ahead.try_for_each(|member| sink.take(member))?;
+        drop(ahead);
+        sink.seal()?;
+        if let Some(found) = found(sink) {
+            windows.put_first(found);
+        }
+        Ok(Some(windows))
+    }
+
+    /// Reads the next window.
+    pub fn read_window<S: Sink, T>(
+        &mut self,
+        windows: &mut Windows<T>,
+        make: impl Fn(Room) -> Result<S, QueryError> + Send + Sync + 'static,
+        found: impl Fn(S) -> Option<T>,
+    ) -> Result<(), QueryError> {
+        self.wake()?;
+        let Some(snapshot) = &self.snapshot else {
+            return Err(plan_killed("the state that it reads was let go"));
+        };
+        let reader = Reader {
+            plan: &mut self.root,
+            snapshot,
+            slot: self.ticker.slot(),
+            examined: &mut self.examined,
+            workers: &mut self.workers,
+        };
+        let outcome = windows.read(reader, make, found);
+        self.stats.set(&self.examined);
+        outcome?;
+        self.ended |= windows.has_read_all();
+        Ok(())
+    }
+
+    /// Hands on what was found in the next window.
+    fn go_on_in_windows(&mut self) -> Result<(), QueryError> {
+        let Some(mut windows) = self.windows.take() else {
+            return Ok(());
+        };
+        if windows.found().is_none() {
+            let make = |room| {
+                Ok(Found {
+                    packer: Packer::default(),
+                    room,
+                })
+            };
+            self.read_window(&mut windows, make, Found::finish)?;
+        }
+        if let Some(found) = windows.found() {
+            let some = found.by_ref().take(HANDED_ON_AT_ONCE);
+            let members = some.map(|(record, row)| Member::new(record, Some(row)));
+            self.ahead.extend(members);
+            if found.is_empty() {
+                windows.pass_found();
+            }
+        }
+        self.ended = windows.has_ended();
+        self.windows = Some(windows);
         Ok(())
     }
 
@@ -366,11 +514,7 @@ impl Executor {
         if self.snapshot.take().is_some() {
             self.root.save();
         }
-        for member in &mut self.ahead {
-            if let Some(row) = &mut member.row {
-                row.detach();
-            }
-        }
+        self.ahead.iter_mut().for_each(Member::detach);
     }
 
     /// Whether it holds a snapshot, or one is kept for it.

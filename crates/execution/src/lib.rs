@@ -26,6 +26,7 @@ pub mod index_filters;
 pub mod interrupt;
 pub mod later;
 pub mod operators;
+pub mod packed;
 pub mod parallel;
 pub mod partial;
 pub mod plan;
@@ -37,6 +38,7 @@ pub mod stats;
 pub mod tailing;
 pub mod tickets;
 pub mod trial;
+pub mod windows;
 pub mod work;
 
 pub use cache::CollectionQueryInfo;

@@ -50,6 +50,11 @@ pub trait Sink: Send + 'static {
         false
     }
 
+    /// How many are to be read for it at once, of so many at most.
+    fn wanted(&self, most: usize) -> usize {
+        most
+    }
+
     /// No more will come. Called on the thread of its worker, for what is left to do.
     fn seal(&mut self) -> Result<(), QueryError> {
         Ok(())
@@ -362,7 +367,7 @@ where
                 part.sink.count(found);
                 progress
             } else {
-                stage.next(&mut run, batch, &mut out)?
+                stage.next(&mut run, part.sink.wanted(batch), &mut out)?
             };
             let mut reached = None;
             for member in out.drain(..) {

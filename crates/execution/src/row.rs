@@ -11,22 +11,22 @@ use bson::{RawDocument, RawDocumentBuf};
 /// As it is stored, or made on the way.
 pub enum Row {
     Record(Record),
-    Sorted(SortedDocument),
+    InSlab(SlabDocument),
     Owned(RawDocumentBuf),
 }
 
-/// A document that lies where it was sorted.
-pub struct SortedDocument(Piece);
+/// A document that lies in a slab with others.
+pub struct SlabDocument(Piece);
 
-impl SortedDocument {
+impl SlabDocument {
     /// `None`: this is no document.
-    pub fn new(bytes: Piece) -> Option<SortedDocument> {
+    pub fn new(bytes: Piece) -> Option<SlabDocument> {
         RawDocument::from_bytes(&*bytes).ok()?;
-        Some(SortedDocument(bytes))
+        Some(SlabDocument(bytes))
     }
 }
 
-impl Deref for SortedDocument {
+impl Deref for SlabDocument {
     type Target = RawDocument;
 
     #[expect(
@@ -44,7 +44,7 @@ impl Deref for Row {
     fn deref(&self) -> &RawDocument {
         match self {
             Row::Record(record) => record,
-            Row::Sorted(document) => document,
+            Row::InSlab(document) => document,
             Row::Owned(document) => document,
         }
     }
@@ -64,7 +64,7 @@ impl Row {
         }
     }
 
-    /// The same document, without the block of the engine or of a sort that it lies in: to be kept
+    /// The same document, without the block of the engine or the slab that it lies in: to be kept
     /// for long.
     pub fn detach(&mut self) {
         if !matches!(self, Row::Owned(_)) {

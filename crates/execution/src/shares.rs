@@ -14,7 +14,10 @@ pub const MORSEL: u64 = 1024;
 
 /// What all readers of a scan share.
 #[derive(Debug)]
-pub struct Shares(Mutex<Vec<Remainder>>);
+pub struct Shares {
+    remainders: Mutex<Vec<Remainder>>,
+    morsel: u64,
+}
 
 /// What is left of a share: from one record id up to another.
 #[derive(Debug, Clone, Copy)]
@@ -46,13 +49,18 @@ pub struct Share {
 impl Shares {
     /// All records from one id up to another, as one share that nobody reads yet.
     pub fn new(start: u64, end: u64) -> Arc<Shares> {
+        Shares::in_morsels(start, end, MORSEL)
+    }
+
+    /// The same, read by so many records at a time.
+    pub fn in_morsels(start: u64, end: u64, morsel: u64) -> Arc<Shares> {
         let whole = Remainder {
             next: start,
             end,
             is_free: true,
             is_whole: false,
         };
-        Arc::new(Shares(Mutex::new(vec![whole])))
+        Shares::of(vec![whole], morsel.max(1))
     }
 
     /// So many pieces, numbered from 1 on, none of which is divided any more.
@@ -63,12 +71,19 @@ impl Shares {
             is_free: true,
             is_whole: true,
         });
-        Arc::new(Shares(Mutex::new(pieces.collect())))
+        Shares::of(pieces.collect(), MORSEL)
+    }
+
+    fn of(remainders: Vec<Remainder>, morsel: u64) -> Arc<Shares> {
+        Arc::new(Shares {
+            remainders: Mutex::new(remainders),
+            morsel,
+        })
     }
 
     /// What nobody reads, as ranges of record ids in order.
     pub fn unread(&self) -> Vec<(u64, u64)> {
-        let remainders = self.0.lock();
+        let remainders = self.remainders.lock();
         let free = remainders.iter().filter(|r| r.is_free && r.len() > 0);
         let mut ranges: Vec<_> = free.map(|r| (r.next, r.end)).collect();
         ranges.sort_unstable();
@@ -78,11 +93,11 @@ impl Shares {
     /// A share that nobody reads, or half of the largest that somebody does. `None`: what is left
     /// is not worth dividing.
     pub fn take(self: &Arc<Shares>) -> Option<Share> {
-        let mut remainders = self.0.lock();
+        let mut remainders = self.remainders.lock();
         let free = remainders.iter().position(|r| r.is_free && r.len() > 0);
         let number = match free {
             Some(number) => number,
-            None => split(&mut remainders)?,
+            None => split(&mut remainders, self.morsel)?,
         };
         let remainder = remainders.get_mut(number)?;
         remainder.is_free = false;
@@ -100,9 +115,9 @@ impl Shares {
 }
 
 /// Halves the largest.
-fn split(remainders: &mut Vec<Remainder>) -> Option<usize> {
+fn split(remainders: &mut Vec<Remainder>, morsel: u64) -> Option<usize> {
     let largest = remainders.iter_mut().max_by_key(|r| r.len())?;
-    if largest.len() < 2 * MORSEL {
+    if largest.len() < 2 * morsel {
         return None;
     }
     let middle = largest.next + largest.len() / 2;
@@ -121,20 +136,20 @@ impl Share {
     /// Up to which record id its reader may read, who has come to `record`. `None`: that one is not
     /// its own any more.
     pub fn claim(&self, record: u64) -> Option<u64> {
-        let mut remainders = self.shares.0.lock();
+        let mut remainders = self.shares.remainders.lock();
         let remainder = remainders.get_mut(self.number)?;
         if record >= remainder.end {
             remainder.next = remainder.end;
             return None;
         }
         let from = remainder.next.max(record);
-        remainder.next = remainder.end.min(from.saturating_add(MORSEL));
+        remainder.next = remainder.end.min(from.saturating_add(self.shares.morsel));
         Some(remainder.next)
     }
 
     /// Leaves all from a record on to whoever takes it, claimed or not.
     pub fn give_back(&self, from: u64) {
-        let mut remainders = self.shares.0.lock();
+        let mut remainders = self.shares.remainders.lock();
         if let Some(own) = remainders.get_mut(self.number) {
             own.next = from.min(own.end);
         }
@@ -144,7 +159,7 @@ impl Share {
 
     /// There are no more records in it.
     pub fn close(&self) {
-        let mut remainders = self.shares.0.lock();
+        let mut remainders = self.shares.remainders.lock();
         if let Some(own) = remainders.get_mut(self.number) {
             own.next = own.end;
         }
@@ -152,7 +167,7 @@ impl Share {
 
     /// Leaves what has not been claimed to whoever takes it.
     pub fn leave(&self) {
-        let mut remainders = self.shares.0.lock();
+        let mut remainders = self.shares.remainders.lock();
         let Some(own) = remainders.get_mut(self.number) else {
             return;
         };

@@ -15,6 +15,7 @@ pub mod lock;
 pub mod logging;
 pub mod machine;
 pub mod member;
+mod memory;
 pub mod options;
 pub mod pid_file;
 pub mod scheduling;

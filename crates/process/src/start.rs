@@ -8,6 +8,7 @@ use crate::daemon::{self, Readiness};
 use crate::exit::{Exit, fail};
 use crate::limits;
 use crate::logging::{self, LogOptions, Rotation};
+use crate::memory;
 use crate::options::{CommonFlags, Parsed};
 use crate::pid_file::PidFile;
 use crate::tls::TlsMode;
@@ -120,6 +121,9 @@ pub fn start<P>(
     }
     info!(pid = std::process::id(), options = %parsed.settings, "{program} starting");
     limits::raise_open_files();
+    if let Err(error) = memory::use_ordinary_pages() {
+        warn!(%error, "the system may hand out memory in huge pages");
+    }
     for name in parsed
         .without_effect
         .iter()

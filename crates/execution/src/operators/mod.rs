@@ -100,6 +100,13 @@ impl Member {
         }
     }
 
+    /// It is kept for long from now on: it lets go of the block that its document lies in.
+    pub(crate) fn detach(&mut self) {
+        if let Some(row) = &mut self.row {
+            row.detach();
+        }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         let key = self.key.as_ref().map_or(0, |key| key.as_bytes().len());
         self.row.as_ref().map_or(0, |row| row.as_bytes().len()) + key

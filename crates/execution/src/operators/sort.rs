@@ -14,7 +14,7 @@ use bson::{RawDocument, RawDocumentBuf, cstr};
 use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::parallel::{self, Sink, Workers};
 use crate::plan::explain::clamp;
-use crate::row::{Row, SortedDocument};
+use crate::row::{Row, SlabDocument};
 
 /// So many members of the input are read at once.
 const READ_AHEAD: usize = 64;
@@ -258,8 +258,8 @@ fn head_of(bytes: &[u8]) -> Option<(Member, usize)> {
 
 fn member_of(bytes: Piece) -> Option<Member> {
     let (mut member, length) = head_of(&bytes)?;
-    let document = SortedDocument::new(bytes.behind(length))?;
-    member.row = Some(Row::Sorted(document));
+    let document = SlabDocument::new(bytes.behind(length))?;
+    member.row = Some(Row::InSlab(document));
     Some(member)
 }
 

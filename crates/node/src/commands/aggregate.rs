@@ -5,18 +5,15 @@ use std::sync::Arc;
 
 use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
-use banyan_execution::operators::Member;
-use banyan_execution::parallel::Sink;
 use banyan_execution::{
-    Distinct, DistinctOf, Executor, Goal, InterruptSlot, PlanSummaryStats, Request, Row, RowStream,
-    Rows,
+    Distinct, DistinctOf, Executor, Goal, InterruptSlot, PlanSummaryStats, Request, Row, Rows,
 };
 use banyan_query::canonical::{CanonicalQuery, Order, TextScore};
 use banyan_query::filter::Filter;
 use banyan_query::metadata::MetadataSet;
 use banyan_query::pipeline::{
     self, Dependencies, Execution, Flow, GeoNear, Group, Limit, Match, NearFields, Output,
-    Pipeline, Representative, Run, Sample, Sort, SortKey, Sources,
+    Pipeline, Representative, Sample, Sort, SortKey,
 };
 use banyan_query::query_settings::PARAMETER;
 use banyan_query::view::Resolved;
@@ -26,6 +23,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::explanation::{Around, Verbosity, explain_run, finish};
+use super::pipeline_rows::{Gathering, Input, PipelineRows, Streaming};
 use super::table::{self, BoxFuture, CommandResult, CommandSpec};
 use super::validation::BYPASS;
 use super::write_report;
@@ -349,120 +347,12 @@ pub fn rows(
         }
     };
     let sources = pipeline_sources::of(ctx, &pipeline, &slot)?;
-    let gathering = Gathering::of(&pipeline, sources.as_ref());
-    let run = pipeline.run(input, sources).map_err(errors::query)?;
+    let rows = PipelineRows::new(&pipeline, input, sources).map_err(errors::query)?;
     Ok(Results {
-        rows: Box::new(PipelineRows { run, gathering }),
+        rows: Box::new(rows),
         slot,
         stats,
     })
-}
-
-/// Where a pipeline's documents come from.
-enum Input {
-    Plan(Box<Executor>),
-    Listed(Box<dyn Iterator<Item = Result<Row, QueryError>> + Send>),
-}
-
-impl Iterator for Input {
-    type Item = Result<Row, QueryError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            Input::Plan(executor) => executor.next(),
-            Input::Listed(rows) => rows.next(),
-        }
-    }
-}
-
-/// The results of a pipeline, for a cursor.
-struct PipelineRows {
-    run: Run<Input>,
-    /// Until it has been tried.
-    gathering: Option<Gathering>,
-}
-
-/// The stages that may run over parts of the input at once, and what they read.
-struct Gathering {
-    pipeline: Pipeline,
-    sources: Option<Arc<dyn Sources>>,
-}
-
-impl Gathering {
-    fn of(pipeline: &Pipeline, sources: Option<&Arc<dyn Sources>>) -> Option<Gathering> {
-        Some(Gathering {
-            pipeline: pipeline.gathering()?,
-            sources: sources.cloned(),
-        })
-    }
-}
-
-impl PipelineRows {
-    /// Has the first stages see all of the input on all cores, if it is large.
-    fn gather(&mut self) -> Result<(), QueryError> {
-        let (Some(gathering), Some(Input::Plan(executor))) =
-            (self.gathering.take(), self.run.input_mut())
-        else {
-            return Ok(());
-        };
-        match divide(executor, gathering)? {
-            Some(parts) => self.run.gather(parts),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Runs the first stages of a pipeline over all that a plan finds, on all cores. `None`: it is not
-/// much.
-fn divide(
-    executor: &mut Executor,
-    gathering: Gathering,
-) -> Result<Option<Vec<Execution>>, QueryError> {
-    let together = Arc::default();
-    let Gathering { pipeline, sources } = gathering;
-    let make = move || pipeline.start_part(sources.clone(), &together);
-    let parts = executor.divide(move || make().map(Gatherer))?;
-    Ok(parts.map(|parts| parts.into_iter().map(|part| part.0).collect()))
-}
-
-/// The first stages, up to one that gathers.
-struct Gatherer(Execution);
-
-impl Sink for Gatherer {
-    fn take(&mut self, member: Member) -> Result<(), QueryError> {
-        match member.row {
-            Some(row) => self.0.push(&row).map(|_| ()),
-            None => Ok(()),
-        }
-    }
-
-    fn begin(&mut self, start: u64) -> bool {
-        self.0.begin(start)
-    }
-
-    fn seal(&mut self) -> Result<(), QueryError> {
-        self.0.seal()
-    }
-}
-
-impl RowStream for PipelineRows {
-    fn next_batch(&mut self, most: usize, out: &mut VecDeque<Row>) -> Result<(), QueryError> {
-        self.gather()?;
-        for document in self.run.by_ref().take(most) {
-            out.push_back(Row::Owned(document?));
-        }
-        Ok(())
-    }
-
-    fn save(&mut self) {
-        if let Some(Input::Plan(executor)) = self.run.input_mut() {
-            executor.save();
-        }
-    }
-
-    fn holds_snapshot(&self) -> bool {
-        matches!(self.run.input(), Some(Input::Plan(executor)) if executor.holds_snapshot())
-    }
 }
 
 /// Plans what the first stages ask of the collection, and takes the stages off that the plan has
@@ -692,32 +582,26 @@ fn run_stages(
     }
     let sources = pipeline_sources::of(ctx, pipeline, ctx.slot())?;
     let gathering = Gathering::of(pipeline, sources.as_ref());
+    let streaming = Streaming::of(pipeline, sources.as_ref());
     let mut execution = pipeline.start_ahead(sources).map_err(errors::query)?;
-    let mut returned = 0;
     let run = || {
         if count.is_some_and(|count| count > 0) {
             execution.push(&rawdoc! {})?;
         } else if count.is_none()
             && let Some(gathering) = gathering
-            && let Some(parts) = divide(executor, gathering)?
+            && let Some(parts) = gathering.run(executor)?
         {
             parts
                 .into_iter()
                 .try_for_each(|part| execution.absorb(part))?;
         }
-        for row in executor.by_ref() {
-            let flow = execution.push(&row?)?;
-            returned += execution.discard()?;
-            if flow == Flow::Stop {
-                break;
-            }
-        }
+        let returned = push_all(executor, &mut execution, &streaming)?;
         while execution.drain()? {
             execution.discard()?;
         }
-        Ok::<_, QueryError>(())
+        Ok(returned)
     };
-    run().map_err(errors::query)?;
+    let returned = run().map_err(errors::query)?;
     let found = match (count, pipeline.is_empty()) {
         (Some(count), _) => count,
         (None, true) => returned,
@@ -727,6 +611,38 @@ fn run_stages(
         found,
         execution.explain(pipeline.stages(), executor.milliseconds()),
     ))
+}
+
+/// Has an execution see what is left of what a plan finds: how many results came at once.
+fn push_all(
+    executor: &mut Executor,
+    execution: &mut Execution,
+    streaming: &Arc<Streaming>,
+) -> Result<u64, QueryError> {
+    let (mut returned, mut streamed) = (0, None);
+    loop {
+        if streamed.is_none()
+            && let Some(begun) = streaming.begin(executor)?
+        {
+            while execution.release()? == Flow::Full {
+                returned += execution.discard()?;
+            }
+            execution.skip_stages(streaming.stages());
+            streamed = Some(begun);
+        }
+        let row = match &mut streamed {
+            Some(streamed) => streamed.next(executor),
+            None => executor.next(),
+        };
+        let Some(row) = row else { break };
+        let flow = execution.push(&row?)?;
+        returned += execution.discard()?;
+        if flow == Flow::Stop {
+            break;
+        }
+    }
+    execution.add_received(&streaming.received());
+    Ok(returned)
 }
 
 /// Before an aggregation is explained: what it reads besides its collection has to be here.

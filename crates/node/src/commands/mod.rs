@@ -77,6 +77,7 @@ mod log_application_message;
 mod log_rotate;
 mod out;
 mod ping;
+mod pipeline_rows;
 mod pipeline_sources;
 mod plan_cache;
 mod profile;

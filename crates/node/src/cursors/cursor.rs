@@ -20,7 +20,8 @@ use crate::errors;
 const ROWS_READ: usize = 64;
 
 /// The first batch that a client leaves the size of to the server holds so many bytes, and each further
-/// one twice as many: the client has something to do while the next one is read.
+/// one a quarter more: the client has something to do while the next one is read, and little to do
+/// alone once the last one is.
 const UNSIZED_BATCH_BYTES: usize = 256 << 10;
 
 /// What happens at the end of the rows.
@@ -244,7 +245,7 @@ impl Cursor {
 
     /// A batch begins whose size the client leaves to the server: the next one may be larger.
     pub fn grow_batches(&mut self) {
-        self.unsized_bytes = (2 * self.unsized_bytes).min(BATCH_BYTES_MAX);
+        self.unsized_bytes = (self.unsized_bytes / 4 * 5).min(BATCH_BYTES_MAX);
     }
 
     /// The batch that was read ahead, if it is what is asked for now. What was read for a batch of

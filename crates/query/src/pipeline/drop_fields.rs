@@ -98,6 +98,10 @@ impl Stage for DropFields {
         Division::Shards
     }
 
+    fn makes_at_most_one(&self) -> bool {
+        true
+    }
+
     fn run(self: Arc<Self>, _: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
         Ok(Box::new(DropRun(*self)))
     }

@@ -9,7 +9,7 @@ use super::foreign::Sources;
 use super::member::{self, Member};
 use super::stage::Stage;
 use super::stage_run::{
-    Drained, Feeding, Flow, Next, Placed, Results, StageRun, Start, append_count,
+    Drained, Feeding, Flow, Next, Pass, Placed, Results, StageRun, Start, append_count,
 };
 use crate::budget::Budget;
 use crate::error::QueryError;
@@ -19,6 +19,8 @@ pub struct Execution {
     runs: Vec<Placed>,
     output: Results,
     budget: Budget,
+    /// What is pushed comes behind so many runs.
+    skipped: usize,
     /// The run being drained; those before it have nothing left.
     draining: usize,
     /// The results were full: some run may have kept something.
@@ -63,6 +65,7 @@ impl Execution {
             runs,
             output: Results::default(),
             budget: budget.clone(),
+            skipped: 0,
             draining: 0,
             paused: false,
             stopped: false,
@@ -79,10 +82,10 @@ impl Execution {
         if self.stopped {
             return Ok(Flow::Stop);
         }
-        let flow = match self.after(0).push(document) {
+        let flow = match self.after(self.skipped).push(document) {
             Ok(flow) => flow,
             Err(error) => {
-                self.fail(error, 0)?;
+                self.fail(error, self.skipped)?;
                 return Ok(Flow::Full);
             }
         };
@@ -141,6 +144,31 @@ impl Execution {
         match self.runs.get_mut(later.runs.len()) {
             Some(placed) => placed.run.absorb(gatherer.run, &self.budget),
             None => Ok(()),
+        }
+    }
+
+    /// What is pushed from now on has passed the first so many stages elsewhere. They are to have
+    /// released what they kept.
+    pub fn skip_stages(&mut self, stages: usize) {
+        self.skipped = stages;
+    }
+
+    /// The first stages let go of what they hold: nothing more comes to them.
+    fn forget_skipped(&mut self) {
+        for placed in self.runs.iter_mut().take(self.skipped) {
+            placed.run = Box::new(Pass);
+        }
+    }
+
+    /// How many documents each of the stages was given.
+    pub fn received_by_each(&self) -> impl Iterator<Item = u64> {
+        self.runs.iter().map(|placed| placed.received)
+    }
+
+    /// The first stages were given so many documents elsewhere.
+    pub fn add_received(&mut self, received: &[u64]) {
+        for (placed, received) in self.runs.iter_mut().zip(received) {
+            placed.received += received;
         }
     }
 
@@ -344,12 +372,43 @@ impl<I, E> Run<I, E> {
         self.input.as_ref()
     }
 
+    /// Puts another input in the place of what is left of this one.
+    pub fn replace_input(&mut self, other: impl FnOnce(I) -> I) {
+        self.input = self.input.take().map(other);
+    }
+
     /// Takes over what executions of the first stages have seen of all of the input, in its order.
     pub fn gather(&mut self, parts: Vec<Execution>) -> Result<(), QueryError> {
         self.input = None;
         parts
             .into_iter()
             .try_for_each(|part| self.execution.absorb(part))
+    }
+
+    /// Has the first stages hand on what they keep until more comes, and takes the results of that. The
+    /// input is to have passed so many stages elsewhere from now on.
+    pub fn skip_stages(
+        &mut self,
+        stages: usize,
+        mut take: impl FnMut(RawDocumentBuf),
+    ) -> Result<(), QueryError> {
+        loop {
+            let flow = self.execution.release()?;
+            while let Some(document) = self.execution.pop()? {
+                take(document);
+            }
+            match flow {
+                Flow::Full => {}
+                Flow::Continue => break,
+                Flow::Stop => {
+                    self.input = None;
+                    break;
+                }
+            }
+        }
+        self.execution.skip_stages(stages);
+        self.execution.forget_skipped();
+        Ok(())
     }
 
     pub(super) fn new(execution: Execution, input: I) -> Run<I, E> {

@@ -122,6 +122,10 @@ impl Stage for Match {
         Division::Shards
     }
 
+    fn makes_at_most_one(&self) -> bool {
+        true
+    }
+
     fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
         let run = MatchRun {
             filter: self.filter_within(start.variables),

@@ -41,6 +41,10 @@ impl Stage for Redact {
         Division::Shards
     }
 
+    fn makes_at_most_one(&self) -> bool {
+        true
+    }
+
     fn run(self: Arc<Self>, start: &Start<'_>) -> Result<Box<dyn StageRun>, QueryError> {
         Ok(Box::new(RedactRun {
             expression: self.expression.bind(start.variables),

@@ -196,6 +196,23 @@ impl Pipeline {
         })
     }
 
+    /// The first stages, as far as they can be run over parts of the input at the same time and hand on
+    /// no more documents than they are given; whoever runs them has the others skip them
+    /// ([`Run::skip_stages`]).
+    pub fn streaming(&self) -> Pipeline {
+        let streams =
+            |member: &&Member| member.stage.runs_in_parts() && member.stage.makes_at_most_one();
+        Pipeline {
+            members: self.members.iter().take_while(streams).cloned().collect(),
+            ..self.without_stages()
+        }
+    }
+
+    /// How many stages there are.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
     /// A run that the caller feeds: `push` documents, then `drain`, and `pop` results.
     pub fn start(&self, sources: Option<Arc<dyn Sources>>) -> Result<Execution, QueryError> {
         self.start_within(sources, Variables::NONE)

@@ -47,6 +47,11 @@ pub trait Stage: Any + fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether it makes no more than one document of each.
+    fn makes_at_most_one(&self) -> bool {
+        self.is_one_to_one()
+    }
+
     /// How it is divided between the shards and the router.
     fn split(&self) -> Division {
         Division::Router

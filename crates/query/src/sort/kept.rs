@@ -3,7 +3,7 @@
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use crate::budget::Budget;
@@ -282,7 +282,7 @@ impl Found {
     }
 }
 
-/// Bytes that lie where they were sorted. Cloning copies none.
+/// Bytes that lie in a slab with others. Cloning copies none.
 #[derive(Clone, Debug)]
 pub struct Piece {
     slab: Arc<Vec<u8>>,
@@ -299,6 +299,15 @@ impl Deref for Piece {
 }
 
 impl Piece {
+    /// Nothing, where there are not so many bytes in the slab.
+    pub fn new(slab: Arc<Vec<u8>>, range: Range<usize>) -> Piece {
+        Piece {
+            slab,
+            start: range.start,
+            end: range.end,
+        }
+    }
+
     /// What is behind the first so many bytes.
     pub fn behind(mut self, bytes: usize) -> Piece {
         self.start = (self.start + bytes).min(self.end);
