@@ -3,6 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use bson::RawDocument;
 use fjall::Slice;
 use lsm_tree::{Guard, IterGuardImpl};
 
@@ -143,25 +144,63 @@ pub struct RecordScan {
     pub(crate) scan: Option<Scan>,
 }
 
+impl RecordScan {
+    /// Goes on to the next record. False: the range has ended.
+    #[inline]
+    pub fn advance(&mut self) -> Result<bool, StorageError> {
+        match &mut self.scan {
+            Some(scan) => scan.advance(),
+            None => Ok(false),
+        }
+    }
+
+    /// The id of the record that it has come to.
+    #[inline]
+    pub fn id(&self) -> Option<RecordId> {
+        let (key, _) = self.scan.as_ref()?.entry();
+        key.get(keys::ID_BYTES..).and_then(RecordId::from_key)
+    }
+
+    /// That record's document.
+    #[inline]
+    pub fn document(&self) -> Result<&RawDocument, StorageError> {
+        let value = self.scan.as_ref().map_or(&[][..], |scan| scan.entry().1);
+        RawDocument::from_bytes(value).map_err(|error| StorageError::damaged(self.place(), error))
+    }
+
+    /// The same, to be kept.
+    pub fn record(&self) -> Result<Record, StorageError> {
+        let value = self.scan.as_ref().map(Scan::kept_value);
+        Record::new(value.unwrap_or_else(|| Slice::from([])), || self.place())
+    }
+
+    /// What it has come to has no id.
+    pub fn without_id(&self) -> StorageError {
+        let place = format!("collection {}", self.collection);
+        StorageError::damaged(place, "a record without an id")
+    }
+
+    fn place(&self) -> String {
+        match self.id() {
+            Some(record) => place(self.collection, &record),
+            None => format!("collection {}", self.collection),
+        }
+    }
+}
+
 impl Iterator for RecordScan {
     type Item = Result<(RecordId, Record), StorageError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let scan = self.scan.as_mut()?;
-        match scan.advance() {
+        match self.advance() {
             Ok(true) => {}
             Ok(false) => return None,
             Err(error) => return Some(Err(error)),
         }
-        let (key, _) = scan.entry();
-        let id = key.get(keys::ID_BYTES..).and_then(RecordId::from_key);
-        let Some(record) = id else {
-            let place = format!("collection {}", self.collection);
-            return Some(Err(StorageError::damaged(place, "a record without an id")));
+        let Some(id) = self.id() else {
+            return Some(Err(self.without_id()));
         };
-        let value = scan.kept_value();
-        let document = Record::new(value, || place(self.collection, &record));
-        Some(document.map(|document| (record, document)))
+        Some(self.record().map(|record| (id, record)))
     }
 }
 

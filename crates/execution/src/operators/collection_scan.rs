@@ -41,7 +41,7 @@ pub struct CollectionScan {
     done: usize,
     /// The scan of the present range; `None` before it begins and while its snapshot is gone.
     scan: Option<RecordScan>,
-    /// The record that it has come to in its range.
+    /// The record that it had come to in its range when its snapshot went.
     last: Option<RecordId>,
     /// It goes on only if that is still there: what came behind may be gone with it.
     needs_last: bool,
@@ -54,6 +54,13 @@ pub struct CollectionScan {
     share: Option<Share>,
     /// The first record of its share that others may still take.
     claimed: u64,
+}
+
+/// Where a record is that it has come to.
+enum Come {
+    /// Where the scan of the present range is.
+    InScan,
+    ByItself(RecordId, Record),
 }
 
 /// What is read next.
@@ -148,13 +155,12 @@ impl CollectionScan {
         self.last = None;
     }
 
-    /// The next record. `None`: the ranges have ended.
-    fn step(&mut self, run: &Run<'_>) -> Result<Option<(RecordId, Record)>, QueryError> {
+    /// Goes on to the next record. `None`: the ranges have ended.
+    fn step(&mut self, run: &Run<'_>) -> Result<Option<Come>, QueryError> {
         loop {
             if let Some(scan) = &mut self.scan {
-                if let Some((id, record)) = scan.next().transpose().map_err(error::storage)? {
-                    self.last = Some(id.clone());
-                    return Ok(Some((id, record)));
+                if scan.advance().map_err(error::storage)? {
+                    return Ok(Some(Come::InScan));
                 }
                 self.next_part();
             }
@@ -165,7 +171,7 @@ impl CollectionScan {
                     let found = found.map_err(error::storage)?;
                     self.next_part();
                     match found {
-                        Some(record) => return Ok(Some((id, record))),
+                        Some(record) => return Ok(Some(Come::ByItself(id, record))),
                         None => continue,
                     }
                 }
@@ -187,36 +193,65 @@ impl CollectionScan {
         }
     }
 
-    /// Whether a record is its to read.
-    #[inline]
-    fn claims(&mut self, record: &RecordId) -> bool {
-        let (Some(share), Some(number)) = (&self.share, record.as_number()) else {
-            return true;
-        };
-        if number >= self.claimed {
-            match share.claim(number) {
-                Some(end) => self.claimed = end,
-                None => return false,
-            }
-        }
-        true
+    /// The record that it has come to in its range.
+    fn position(&self) -> Option<RecordId> {
+        let scan = self.scan.as_ref();
+        scan.and_then(RecordScan::id).or_else(|| self.last.clone())
     }
 
-    /// The next record that is its to read.
+    /// Goes on to the next record that is its to read, and appends it to `out` if its document matches.
+    /// False: there is none.
     #[inline]
-    fn examine(&mut self, run: &mut Run<'_>) -> Result<Option<(RecordId, Record)>, QueryError> {
-        let Some((id, record)) = self.step(run)? else {
-            if let Some(share) = &self.share {
-                share.close();
-            }
-            return Ok(None);
+    fn examine(
+        &mut self,
+        filter: Option<&Filter>,
+        run: &mut Run<'_>,
+        out: &mut Vec<Member>,
+    ) -> Result<bool, QueryError> {
+        let matches = |document: &RawDocument| match filter {
+            Some(filter) => filter.try_matches(document),
+            None => Ok(true),
         };
-        if !self.claims(&id) {
-            return Ok(None);
+        match self.step(run)? {
+            Some(Come::ByItself(id, record)) => {
+                self.examined += 1;
+                run.examine_document(record.as_bytes().len())?;
+                if matches(&record)? {
+                    out.push(Member::new(id, Some(Row::Record(record))));
+                }
+                return Ok(true);
+            }
+            Some(Come::InScan) => {}
+            None => {
+                if let Some(share) = &self.share {
+                    share.close();
+                }
+                return Ok(false);
+            }
         }
+        let Some(scan) = &self.scan else {
+            return Ok(false);
+        };
+        let Some(id) = scan.id() else {
+            return Err(error::storage(scan.without_id()));
+        };
+        if let (Some(share), Some(number)) = (&self.share, id.as_number())
+            && number >= self.claimed
+        {
+            match share.claim(number) {
+                Some(end) => self.claimed = end,
+                None => return Ok(false),
+            }
+        }
+        // What does not match is looked at where it lies.
+        let document = scan.document().map_err(error::storage)?;
         self.examined += 1;
-        run.examine_document(record.as_bytes().len())?;
-        Ok(Some((id, record)))
+        run.examine_document(document.as_bytes().len())?;
+        if matches(document)? {
+            let record = scan.record().map_err(error::storage)?;
+            out.push(Member::new(id, Some(Row::Record(record))));
+        }
+        Ok(true)
     }
 
     /// The scripts of several records are run together. Of all that are read there is room for every
@@ -229,23 +264,25 @@ impl CollectionScan {
         out: &mut Vec<Member>,
     ) -> Result<Progress, QueryError> {
         let (mut progress, mut bytes) = (Progress::More, 0);
-        let mut read: Vec<(RecordId, Record)> = Vec::new();
+        let mut read: Vec<Member> = Vec::new();
         while out.len() + read.len() < most && bytes < SCRIPTED_BYTES_MAX {
             if !run.work() {
                 break;
             }
-            let Some((id, record)) = self.examine(run)? else {
+            if !self.examine(None, run, &mut read)? {
                 progress = Progress::End;
                 break;
-            };
-            bytes += record.as_bytes().len();
-            read.push((id, record));
+            }
+            bytes += read.last().map_or(0, Member::bytes);
         }
-        let documents: Vec<&RawDocument> = read.iter().map(|(_, record)| &**record).collect();
+        let documents: Vec<&RawDocument> = read
+            .iter()
+            .filter_map(|member| member.row.as_deref())
+            .collect();
         let matches = ahead::for_all(&documents, |document| filter.try_matches(document))?;
         let read = read.into_iter().zip(matches);
         let matching = read.filter(|(_, matches)| *matches);
-        out.extend(matching.map(|((id, record), _)| Member::new(id, Some(Row::Record(record)))));
+        out.extend(matching.map(|(member, _)| member));
         Ok(progress)
     }
 
@@ -255,23 +292,17 @@ impl CollectionScan {
         most: usize,
         out: &mut Vec<Member>,
     ) -> Result<Progress, QueryError> {
-        if let Some(filter) = self.filter.clone().filter(|_| self.calls_script) {
-            return self.scan_with_scripts(&filter, run, most, out);
+        let filter = self.filter.clone();
+        if let Some(filter) = filter.as_ref().filter(|_| self.calls_script) {
+            return self.scan_with_scripts(filter, run, most, out);
         }
+        let filter = filter.as_deref().filter(|_| !self.exact);
         while out.len() < most {
             if !run.work() {
                 break;
             }
-            let Some((id, record)) = self.examine(run)? else {
+            if !self.examine(filter, run, out)? {
                 return Ok(Progress::End);
-            };
-            let document: &RawDocument = &record;
-            let matches = match &self.filter {
-                Some(filter) if !self.exact => filter.try_matches(document)?,
-                _ => true,
-            };
-            if matches {
-                out.push(Member::new(id, Some(Row::Record(record))));
             }
         }
         Ok(Progress::More)
@@ -303,6 +334,7 @@ impl Operator for CollectionScan {
     }
 
     fn save(&mut self) {
+        self.last = self.position();
         self.scan = None;
     }
 
@@ -321,7 +353,7 @@ impl Operator for CollectionScan {
         }
         let last = snapshot.last_record_id(self.collection);
         let last = last.map_err(error::storage)?.and_then(|id| id.as_number());
-        let first = match &self.last {
+        let first = match self.position() {
             Some(read) => read.as_number().map(|read| read.saturating_add(1)),
             None => {
                 let all = (self.beginning(snapshot), Bound::Unbounded);
