@@ -13,7 +13,7 @@ use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
 use super::arena::Arena;
 use super::env::Env;
-use super::field::FieldPath;
+use super::field::{FieldPath, check_name};
 use super::node::ExpressionNode;
 use super::value::{error, items, show_document};
 use crate::context::Context;
@@ -84,33 +84,20 @@ impl<'c> Parser<'c> {
         for element in document.iter() {
             let (name, value) = element.map_err(malformed)?;
             let name = name.as_str();
-            if name.starts_with('$') {
-                if fields.is_empty() {
-                    if document.iter().count() != 1 {
-                        let shown = show_document(document);
-                        return error(
-                            15983,
-                            format!(
-                                "An object representing an expression must have exactly one \
-                                 field: {shown}"
-                            ),
-                        );
-                    }
-                    return self.operator(name, value);
+            if name.starts_with('$') && fields.is_empty() {
+                if document.iter().count() != 1 {
+                    let shown = show_document(document);
+                    return error(
+                        15983,
+                        format!(
+                            "An object representing an expression must have exactly one \
+                             field: {shown}"
+                        ),
+                    );
                 }
-                return error(
-                    16410,
-                    "FieldPath field names may not start with '$'. \
-                     Consider using $getField or $setField.",
-                );
+                return self.operator(name, value);
             }
-            if name.contains('.') {
-                return error(
-                    16412,
-                    "FieldPath field names may not contain '.'. \
-                     Consider using $getField or $setField.",
-                );
-            }
+            check_name(name)?;
             fields.push((Box::from(name), self.operand(value)?));
         }
         self.fold(ExpressionNode::Document(fields.into()))
