@@ -50,6 +50,8 @@ pub struct Executor {
     examined: Examined,
     /// What was found and not handed on.
     ahead: VecDeque<Member>,
+    /// What is told once that has been handed on.
+    failed: Option<QueryError>,
     ended: bool,
     /// So many members are read at once next.
     batch: usize,
@@ -110,6 +112,7 @@ impl Executor {
             ticker: Ticker::new(slot.clone()),
             examined: Examined::default(),
             ahead: VecDeque::new(),
+            failed: None,
             ended: false,
             batch: 1,
             batch_max: root.batch_members(),
@@ -181,7 +184,7 @@ impl Executor {
         M: Fn() -> Result<S, QueryError> + Send + Sync + 'static,
         S: Sink,
     {
-        let Some(snapshot) = &self.snapshot else {
+        let (Some(snapshot), None) = (&self.snapshot, &self.failed) else {
             return Ok(None);
         };
         let make = make.clone();
@@ -259,6 +262,7 @@ impl Executor {
 
     /// Reads on by up to so many members, of which only the number is wanted.
     fn pass(&mut self, most: u64) -> Result<u64, QueryError> {
+        self.tell_failure()?;
         self.wake()?;
         let Some(snapshot) = &self.snapshot else {
             return Err(plan_killed("the state that it reads was let go"));
@@ -290,6 +294,7 @@ impl Executor {
     }
 
     fn advance_by(&mut self, most: usize, works: u64, reading: Reading) -> Result<(), QueryError> {
+        self.tell_failure()?;
         self.wake()?;
         let Some(snapshot) = &self.snapshot else {
             return Err(plan_killed("the state that it reads was let go"));
@@ -301,9 +306,18 @@ impl Executor {
         };
         let outcome = self.root.next(&mut run, most, &mut self.out);
         self.stats.set(&self.examined);
-        self.ended |= outcome? == Progress::End;
         self.ahead.extend(self.out.drain(..));
+        match outcome {
+            Ok(progress) => self.ended |= progress == Progress::End,
+            Err(error) if self.ahead.is_empty() => return Err(error),
+            Err(error) => self.failed = Some(error),
+        }
         Ok(())
+    }
+
+    /// Fails with what has ended the last batch.
+    fn tell_failure(&mut self) -> Result<(), QueryError> {
+        self.failed.take().map_or(Ok(()), Err)
     }
 
     pub(crate) fn has_ended(&self) -> bool {
