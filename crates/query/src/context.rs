@@ -71,9 +71,12 @@ struct Failures {
     place: Vec<usize>,
     /// That of the least place, and that place.
     first: Option<(Vec<usize>, QueryError)>,
-    /// What is to be worked out for each binding of variables, with its place; `None`: nobody asks.
-    bound: Option<Vec<(Vec<usize>, Arc<dyn BoundConstant>)>>,
+    /// What is to be worked out for each binding of variables; `None`: nobody asks.
+    bound: Option<Vec<Placed>>,
 }
+
+/// What is worked out for each binding of variables, with its place.
+type Placed = (Vec<usize>, Arc<dyn BoundConstant>);
 
 /// A constant once the variables around it are known.
 pub(crate) trait BoundConstant: Debug + Send + Sync {
