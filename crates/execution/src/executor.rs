@@ -92,6 +92,8 @@ pub struct Executor {
     windows: Option<Windows<Packed<RecordId>>>,
     /// When so many documents were looked at, it is asked whether what is left is to be read so.
     asks_at: u64,
+    /// What is told once that has been handed on.
+    failed: Option<QueryError>,
     ended: bool,
     /// So many members are read at once next.
     batch: usize,
@@ -154,6 +156,7 @@ impl Executor {
             ahead: VecDeque::new(),
             windows: None,
             asks_at: LOOKED_AT_MIN,
+            failed: None,
             ended: false,
             batch: 1,
             batch_max: root.batch_members(),
@@ -225,7 +228,7 @@ impl Executor {
         M: Fn() -> Result<S, QueryError> + Send + Sync + 'static,
         S: Sink,
     {
-        let Some(snapshot) = &self.snapshot else {
+        let (Some(snapshot), None) = (&self.snapshot, &self.failed) else {
             return Ok(None);
         };
         let make = make.clone();
@@ -303,6 +306,7 @@ impl Executor {
 
     /// Reads on by up to so many members, of which only the number is wanted.
     fn pass(&mut self, most: u64) -> Result<u64, QueryError> {
+        self.tell_failure()?;
         self.wake()?;
         if self.windows.is_some() {
             self.go_on_in_windows()?;
@@ -341,6 +345,7 @@ impl Executor {
     }
 
     fn advance_by(&mut self, most: usize, works: u64, reading: Reading) -> Result<(), QueryError> {
+        self.tell_failure()?;
         self.wake()?;
         if reading == Reading::Ahead && self.windows.is_none() {
             self.windows = self.begin_windows()?;
@@ -358,8 +363,12 @@ impl Executor {
         };
         let outcome = self.root.next(&mut run, most, &mut self.out);
         self.stats.set(&self.examined);
-        self.ended |= outcome? == Progress::End;
         self.ahead.extend(self.out.drain(..));
+        match outcome {
+            Ok(progress) => self.ended |= progress == Progress::End,
+            Err(error) if self.ahead.is_empty() => return Err(error),
+            Err(error) => self.failed = Some(error),
+        }
         Ok(())
     }
 
@@ -372,7 +381,7 @@ impl Executor {
         let Some(snapshot) = &self.snapshot else {
             return Ok(None);
         };
-        if looked_at < self.asks_at || is_capped || self.ended {
+        if looked_at < self.asks_at || is_capped || self.ended || self.failed.is_some() {
             return Ok(None);
         }
         self.asks_at = 2 * looked_at;
@@ -439,7 +448,11 @@ impl Executor {
                     room,
                 })
             };
-            self.read_window(&mut windows, make, Found::finish)?;
+            let outcome = self.read_window(&mut windows, make, Found::finish);
+            if outcome.is_err() {
+                self.windows = Some(windows);
+                return outcome;
+            }
         }
         if let Some(found) = windows.found() {
             let some = found.by_ref().take(HANDED_ON_AT_ONCE);
@@ -452,6 +465,11 @@ impl Executor {
         self.ended = windows.has_ended();
         self.windows = Some(windows);
         Ok(())
+    }
+
+    /// Fails with what has ended the last batch.
+    fn tell_failure(&mut self) -> Result<(), QueryError> {
+        self.failed.take().map_or(Ok(()), Err)
     }
 
     pub(crate) fn has_ended(&self) -> bool {

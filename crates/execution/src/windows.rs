@@ -31,6 +31,8 @@ pub struct Windows<T> {
     segments: VecDeque<Segment<T>>,
     /// How many records the next window has.
     records: u64,
+    /// Something fails further on.
+    has_failed: bool,
 }
 
 enum Segment<T> {
@@ -98,6 +100,7 @@ impl<T> Windows<T> {
         Ok(is_divisible.then(|| Windows {
             segments: VecDeque::from([Segment::Unread(start, end)]),
             records,
+            has_failed: false,
         }))
     }
 
@@ -153,10 +156,11 @@ impl<T> Windows<T> {
         let Some(&Segment::Unread(start, end)) = self.segments.front() else {
             return Ok(());
         };
-        let records = match tickets::is_waited_for() {
+        let most = match tickets::is_waited_for() {
             true => RECORDS_ALONE,
-            false => self.records.clamp(1, RECORDS_MAX),
+            false => RECORDS_MAX,
         };
+        let records = self.records.clamp(1, most);
         let middle = end.min(start.saturating_add(records));
         let morsel = ((middle - start) / MORSELS_MIN).min(MORSEL);
         let shares = Shares::in_morsels(start, middle, morsel);
@@ -170,7 +174,15 @@ impl<T> Windows<T> {
         } = reader;
         let before = examined.documents;
         let make = move || make(room.clone());
-        let parts = parallel::read(plan, &shares, snapshot, slot, examined, workers, make)?;
+        let parts = match parallel::read(plan, &shares, snapshot, slot, examined, workers, make) {
+            Err(_) if records > 1 => {
+                // What was found before comes first: it is read again in smaller windows.
+                self.records = records / MORSELS_MIN;
+                self.has_failed = true;
+                return Ok(());
+            }
+            parts => parts?,
+        };
         let looked_at = examined.documents - before;
         let parts = parts.ok_or_else(undivided)?.into_iter();
         let found = parts.filter_map(|(start, sink)| Some((start, Segment::Found(found(sink)?))));
@@ -187,6 +199,7 @@ impl<T> Windows<T> {
         }
         self.records = match was_full {
             true => looked_at,
+            false if self.has_failed => records,
             false => self.records.saturating_add(looked_at),
         };
         Ok(())

@@ -1,6 +1,7 @@
 //! What a query is parsed in: the clock, the command's variables, the JavaScript engine, and what
 //! parsing and running it may use.
 
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +13,7 @@ use crate::error::QueryError;
 use crate::javascript::JavaScript;
 use crate::metadata::AskedMetadata;
 use crate::text::TextContext;
-use crate::variables::Scope;
+use crate::variables::{Scope, Variables};
 
 /// What the folding of constants may cost in one request, in units of work: about a millisecond.
 const FOLDING_UNITS: u32 = 128 * 1024;
@@ -70,6 +71,24 @@ struct Failures {
     place: Vec<usize>,
     /// That of the least place, and that place.
     first: Option<(Vec<usize>, QueryError)>,
+    /// What is to be worked out for each binding of variables; `None`: nobody asks.
+    bound: Option<Vec<Placed>>,
+}
+
+/// What is worked out for each binding of variables, with its place.
+type Placed = (Vec<usize>, Arc<dyn BoundConstant>);
+
+/// A constant once the variables around it are known.
+pub(crate) trait BoundConstant: Debug + Send + Sync {
+    /// Fails as working it out does.
+    fn check(&self, variables: &Variables) -> Result<(), QueryError>;
+}
+
+/// A constant that fails whatever the variables are.
+impl BoundConstant for QueryError {
+    fn check(&self, _: &Variables) -> Result<(), QueryError> {
+        Err(self.clone())
+    }
 }
 
 impl Default for FoldingState {
@@ -128,16 +147,47 @@ impl Folding {
         &self,
         parse: impl FnOnce() -> Result<T, QueryError>,
     ) -> Result<(T, Option<QueryError>), QueryError> {
-        let before = {
+        let (first, bound) = {
             let mut failures = self.failures();
             failures.parsers += 1;
-            failures.first.take()
+            (failures.first.take(), failures.bound.take())
         };
         let parsed = parse();
         let mut failures = self.failures();
         failures.parsers -= 1;
-        let failure = std::mem::replace(&mut failures.first, before);
+        failures.bound = bound;
+        let failure = std::mem::replace(&mut failures.first, first);
         Ok((parsed?, failure.map(|(_, error)| error)))
+    }
+
+    /// Parses what runs once for each binding of variables. MongoDB works its constants out each
+    /// time, and the variables are constants then: those that may fail, in that order.
+    pub(crate) fn for_bindings<T>(
+        &self,
+        parse: impl FnOnce() -> Result<T, QueryError>,
+    ) -> Result<(T, Vec<Arc<dyn BoundConstant>>), QueryError> {
+        let before = {
+            let mut failures = self.failures();
+            failures.parsers += 1;
+            failures.bound.replace(Vec::new())
+        };
+        let parsed = parse();
+        let mut failures = self.failures();
+        failures.parsers -= 1;
+        let bound = std::mem::replace(&mut failures.bound, before);
+        let mut bound = bound.unwrap_or_default();
+        bound.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let constants = bound.into_iter().map(|(_, constant)| constant);
+        Ok((parsed?, constants.collect()))
+    }
+
+    /// Takes note of what is a constant once the variables around it are known.
+    pub(crate) fn note_bound(&self, constant: impl FnOnce() -> Arc<dyn BoundConstant>) {
+        let mut failures = self.failures();
+        let place = failures.place.clone();
+        if let Some(bound) = &mut failures.bound {
+            bound.push((place, constant()));
+        }
     }
 
     /// Parses what stands at this place among its neighbours. Of several constants that fail, that
@@ -165,6 +215,11 @@ impl Folding {
         let mut failures = self.failures();
         if failures.parsers == 0 {
             return Err(error);
+        }
+        let place = failures.place.clone();
+        if let Some(bound) = &mut failures.bound {
+            bound.push((place, Arc::new(error)));
+            return Ok(());
         }
         let first = failures.first.as_ref();
         if first.is_none_or(|(place, _)| failures.place < *place) {

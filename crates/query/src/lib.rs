@@ -24,6 +24,7 @@ pub mod error;
 pub mod expression;
 pub mod filter;
 mod heap;
+mod item_order;
 pub mod javascript;
 pub mod let_variables;
 pub mod memory;

@@ -144,3 +144,30 @@ async fn no_more_is_read_ahead_than_has_room() {
     })
     .await;
 }
+
+/// What fails is told once all that comes before it was handed on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_found_before_a_failure_comes_first() {
+    let fixture = Fixture::new();
+    let documents: Vec<RawDocumentBuf> = (0..DOCUMENTS).map(|id| rawdoc! { "_id": id }).collect();
+    let collection = fixture.collection("c", &documents, &[]);
+    let fails_at = 31_234;
+    let difference = rawdoc! {"$subtract": ["$_id", fails_at]};
+    let filter = rawdoc! {"$expr": {"$ne": [{"$divide": [1, difference]}, 7]}};
+    let asked = request(&filter, None);
+    on_all_cores_and_on_one(|| {
+        let mut executor = fixture.open(&collection, &asked);
+        let (mut rows, mut ids) = (VecDeque::new(), Vec::new());
+        let failure = loop {
+            let outcome = executor.next_batch(64, &mut rows);
+            assert!(outcome.is_err() || !rows.is_empty(), "{}", ids.len());
+            ids.extend(rows.drain(..).map(|row| row.get_i32("_id").unwrap()));
+            if let Err(error) = outcome {
+                break error;
+            }
+        };
+        assert!(failure.to_string().contains("divide by zero"), "{failure}");
+        assert!(ids.iter().copied().eq(0..fails_at), "{}", ids.len());
+    })
+    .await;
+}

@@ -109,6 +109,11 @@ impl<'a> Parameters<'a> {
         Ok(parameters)
     }
 
+    pub fn pipeline(&self, context: &Context) -> Result<Pipeline, CommandError> {
+        let has_collection = self.collection.is_some();
+        Pipeline::parse_of_command(&self.stages, context, has_collection).map_err(errors::query)
+    }
+
     /// What the pipeline is parsed in.
     pub fn context(&self, ctx: &CommandContext<'_>) -> Result<Context, CommandError> {
         let collator = self
@@ -224,7 +229,7 @@ pub async fn one_of_view(
         ..Parameters::parse(ctx.database(), body)?
     };
     let context = parameters.context(ctx)?;
-    let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
+    let pipeline = parameters.pipeline(&context)?;
     sharded::check(ctx, parameters.view, &pipeline).await?;
     ctx.compute(|| {
         let mut rows = rows(ctx, &parameters, pipeline)?.rows;
@@ -264,7 +269,7 @@ async fn answer(
         };
         return ctx.compute(open).await;
     }
-    let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
+    let pipeline = parameters.pipeline(&context)?;
     sharded::check(ctx, parameters.view, &pipeline).await?;
     let namespace = parameters.namespace(ctx.database());
     if let Some(output) = pipeline.output().cloned() {
@@ -331,17 +336,8 @@ pub fn rows(
         },
         None => {
             let Some(collection) = parameters.collection else {
-                return Err(CommandError::new(
-                    ErrorCode::InvalidNamespace,
-                    if pipeline.is_empty() {
-                        "{aggregate: 1} is not valid for an empty pipeline.".to_owned()
-                    } else {
-                        let first = pipeline.first().map_or("", |stage| stage.name());
-                        format!(
-                            "{{aggregate: 1}} is not valid for '{first}'; a collection is required."
-                        )
-                    },
-                ));
+                let text = "a collection is required";
+                return Err(CommandError::new(ErrorCode::InvalidNamespace, text));
             };
             open(ctx, parameters, collection, &mut pipeline)?
         }
@@ -657,7 +653,7 @@ pub async fn prepare_explanation(
         return Ok(());
     }
     let context = parameters.context(ctx)?;
-    let pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
+    let pipeline = parameters.pipeline(&context)?;
     sharded::check(ctx, view, &pipeline).await
 }
 
@@ -676,7 +672,7 @@ pub fn explain(
         ));
     }
     let context = parameters.context(ctx)?;
-    let mut pipeline = Pipeline::parse(&parameters.stages, &context).map_err(errors::query)?;
+    let mut pipeline = parameters.pipeline(&context)?;
     let mut explained = RawArrayBuf::new();
     let mut stages = Vec::new();
     if let (Some(collection), None) = (parameters.collection, pipeline.source()) {

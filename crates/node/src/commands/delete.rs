@@ -74,9 +74,9 @@ impl<'a> Statement<'a> {
             }
         }
         let limit = limit.ok_or_else(|| params::missing_field(PARSER, "limit"))?;
-        // What is no number is none.
-        let number = Number::from_raw(limit).unwrap_or(Number::Int32(0));
-        let Some(limit @ (0 | 1)) = number.to_i64_exact() else {
+        // It is read as a double, and what is no number is none.
+        let number = Number::from_raw(limit).map_or(0.0, Number::to_f64);
+        if number != 0.0 && number != 1.0 {
             return Err(CommandError::new(
                 ErrorCode::FailedToParse,
                 format!(
@@ -84,12 +84,12 @@ impl<'a> Statement<'a> {
                     errors::shown(limit)
                 ),
             ));
-        };
+        }
         Ok(Statement {
             filter: filter.ok_or_else(|| params::missing_field(PARSER, "q"))?,
             hint,
             collation,
-            multi: limit == 0,
+            multi: number == 0.0,
         })
     }
 }

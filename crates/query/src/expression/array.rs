@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use bson::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument};
+use bson::{RawArray, RawArrayBuf, RawBson, RawBsonRef};
 
 use banyan_document::Number;
 
@@ -13,8 +13,8 @@ use super::operator::{Form, NamedCodes, Operands, Operator, Parameter, Reading, 
 use super::parse::{Parser, malformed};
 use super::value::{Value, describe, error, is_nullish, items, type_name, wanted_number};
 use crate::error::{ErrorKind, QueryError};
+use crate::item_order::{ItemOrder, is_descending};
 use crate::merge_sort;
-use crate::sort::SortPattern;
 
 const N_CODES: NamedCodes = NamedCodes {
     not_object: 5787900,
@@ -425,7 +425,7 @@ fn slice<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
 #[derive(Debug)]
 enum ArrayOrder {
     Values { descending: bool },
-    Documents(SortPattern),
+    Documents(ItemOrder),
 }
 
 #[derive(Debug)]
@@ -450,17 +450,20 @@ fn sort_array(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Expressi
         match (name.as_str(), value) {
             ("input", value) => input = Some(parser.operand(value)?),
             ("sortBy", RawBsonRef::Document(pattern)) => {
-                order = Some(ArrayOrder::Documents(sort_pattern(pattern, parser)?));
+                let collator = parser.context.collator.as_ref();
+                let fields = ItemOrder::parse(pattern, collator)
+                    .or_else(|why| error(2942505, format!("BadValue: {why}")))?;
+                order = Some(ArrayOrder::Documents(fields));
             }
             ("sortBy", value) => {
-                let Some(direction) = Number::from_raw(value) else {
+                if Number::from_raw(value).is_none() {
                     return error(
                         2942507,
                         "The $sort is invalid: use 1/-1 to sort the whole element, or {field:1/-1} \
                          to sort embedded fields",
                     );
-                };
-                let Some(descending) = is_descending(direction) else {
+                }
+                let Some(descending) = is_descending(value) else {
                     return error(2942506, "The $sort element value must be either 1 or -1");
                 };
                 order = Some(ArrayOrder::Values { descending });
@@ -482,37 +485,6 @@ fn sort_array(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Expressi
     Ok(ExpressionNode::special(SortArray { input, order }))
 }
 
-/// 1 or -1, of any type.
-fn is_descending(direction: Number) -> Option<bool> {
-    match direction.to_i64_exact()? {
-        1 => Some(false),
-        -1 => Some(true),
-        _ => None,
-    }
-}
-
-fn sort_pattern(pattern: &RawDocument, parser: &Parser<'_>) -> Result<SortPattern> {
-    let invalid = |why: &str| error(2942505, format!("BadValue: {why}"));
-    if pattern.is_empty() {
-        return invalid("The sort pattern is empty when it should be a set of fields.");
-    }
-    for (path, direction) in pattern.iter().map_while(std::result::Result::ok) {
-        if Number::from_raw(direction)
-            .and_then(is_descending)
-            .is_none()
-        {
-            return invalid("The sort element value must be either 1 or -1");
-        }
-        if path.as_str().is_empty() {
-            return invalid("The sort field cannot be empty");
-        }
-        if path.as_str().split('.').any(str::is_empty) {
-            return invalid("The sort field is a dotted field but has an empty part");
-        }
-    }
-    SortPattern::parse(pattern, parser.context.collator.as_ref())
-}
-
 impl Special for SortArray {
     fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>> {
         let input = self.input.evaluate(env)?;
@@ -532,26 +504,24 @@ impl Special for SortArray {
             ArrayOrder::Values { descending } => {
                 env.array_of(sorted(env.elements(array)?, *descending, env)?)
             }
-            ArrayOrder::Documents(pattern) => {
-                let nothing = bson::rawdoc! {};
+            ArrayOrder::Documents(order) => {
                 let mut keyed = Vec::new();
                 let mut bytes = 0;
                 for value in env.elements(array)? {
                     env.budget.spend_bytes(byte_len(value))?;
-                    // What is no document has none of the fields.
-                    let document = value.as_document().unwrap_or(&nothing);
-                    let key = pattern.key(document)?;
-                    bytes += key.len();
+                    let key = order.key(value);
+                    bytes += size_of_val(&*key);
                     check_size(bytes)?;
                     keyed.push((key, value));
                 }
-                let order = merge_sort::sort(
+                let weight = |at: &usize| keyed[*at].0.iter().map(|part| byte_len(*part)).sum();
+                let sorted = merge_sort::sort(
                     (0..keyed.len()).collect(),
-                    |a, b| keyed[*a].0.cmp(&keyed[*b].0),
-                    |at| keyed[*at].0.len(),
+                    |a, b| order.compare(&keyed[*a].0, &keyed[*b].0),
+                    weight,
                     env.budget,
                 )?;
-                env.array_of(order.into_iter().map(|at| keyed[at].1))
+                env.array_of(sorted.into_iter().map(|at| keyed[at].1))
             }
         }
     }

@@ -20,6 +20,31 @@ pub struct FieldPath {
 /// Deeper than a document can be.
 const PARTS_MAX: usize = 200;
 
+/// Whether a field of what an expression makes, or a part of a path, may have this name.
+pub(crate) fn check_name(name: &str) -> Result<(), QueryError> {
+    if name.is_empty() {
+        return error(15998, "FieldPath field names may not be empty strings.");
+    }
+    if name.starts_with('$') && !matches!(name, "$id" | "$ref" | "$db") {
+        return error(
+            16410,
+            "FieldPath field names may not start with '$'. \
+             Consider using $getField or $setField.",
+        );
+    }
+    if name.contains('\0') {
+        return error(16411, "FieldPath field names may not contain '\\0'.");
+    }
+    if name.contains('.') {
+        return error(
+            16412,
+            "FieldPath field names may not contain '.'. \
+             Consider using $getField or $setField.",
+        );
+    }
+    Ok(())
+}
+
 impl FieldPath {
     pub fn parse(path: &str) -> Result<FieldPath, QueryError> {
         if path.is_empty() {
@@ -30,19 +55,7 @@ impl FieldPath {
         }
         let mut parts = Vec::new();
         for part in path.split('.') {
-            if part.is_empty() {
-                return error(15998, "FieldPath field names may not be empty strings.");
-            }
-            if part.starts_with('$') && !matches!(part, "$id" | "$ref" | "$db") {
-                return error(
-                    16410,
-                    "FieldPath field names may not start with '$'. \
-                     Consider using $getField or $setField.",
-                );
-            }
-            if part.contains('\0') {
-                return error(16411, "FieldPath field names may not contain '\\0'.");
-            }
+            check_name(part)?;
             parts.push(part.into());
         }
         if parts.len() > PARTS_MAX {

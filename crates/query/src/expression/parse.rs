@@ -8,16 +8,20 @@
 
 use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use banyan_document::Collator;
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
 use super::arena::Arena;
 use super::env::Env;
-use super::field::FieldPath;
+use super::field::{FieldPath, check_name};
 use super::node::ExpressionNode;
 use super::value::{error, items, show_document};
-use crate::context::Context;
+use crate::budget::Budget;
+use crate::context::{BoundConstant, Context};
 use crate::error::{ErrorKind, QueryError};
+use crate::variables::Variables;
 
 /// Deeper nesting than BSON allows cannot arrive, but expressions nest cheaply in arrays.
 const DEPTH_MAX: usize = 200;
@@ -41,8 +45,36 @@ pub(crate) struct Parser<'c> {
     depth: usize,
     /// How many paths into the document were parsed.
     paths: Cell<u32>,
+    leaves: Cell<Leaves>,
     /// The command's variables by name, where they are many.
     variables: OnceCell<HashMap<&'c str, &'c Option<RawBson>>>,
+}
+
+/// How many of what is no constant were parsed.
+#[derive(Clone, Copy, Default)]
+struct Leaves {
+    /// Variables of the `$lookup` stages around.
+    outer: usize,
+    /// What depends on a document, or is worked out anew each time.
+    others: usize,
+}
+
+/// An operator that depends on no document, but on the variables of the `$lookup` stages around.
+#[derive(Debug)]
+struct OuterConstant {
+    node: ExpressionNode,
+    budget: Budget,
+    collator: Option<Collator>,
+}
+
+impl BoundConstant for OuterConstant {
+    fn check(&self, variables: &Variables) -> Result<(), QueryError> {
+        let (root, arena) = (bson::rawdoc! {}, Arena::new());
+        let env = Env::new(arena.root(&root), &self.budget)
+            .with_collator(self.collator.as_ref())
+            .with_outer(variables);
+        self.node.evaluate(&env).map(drop)
+    }
 }
 
 impl<'c> Parser<'c> {
@@ -54,6 +86,7 @@ impl<'c> Parser<'c> {
             slots: 0,
             depth: 0,
             paths: Cell::new(0),
+            leaves: Cell::default(),
             variables: OnceCell::new(),
         }
     }
@@ -84,33 +117,20 @@ impl<'c> Parser<'c> {
         for element in document.iter() {
             let (name, value) = element.map_err(malformed)?;
             let name = name.as_str();
-            if name.starts_with('$') {
-                if fields.is_empty() {
-                    if document.iter().count() != 1 {
-                        let shown = show_document(document);
-                        return error(
-                            15983,
-                            format!(
-                                "An object representing an expression must have exactly one \
-                                 field: {shown}"
-                            ),
-                        );
-                    }
-                    return self.operator(name, value);
+            if name.starts_with('$') && fields.is_empty() {
+                if document.iter().count() != 1 {
+                    let shown = show_document(document);
+                    return error(
+                        15983,
+                        format!(
+                            "An object representing an expression must have exactly one \
+                             field: {shown}"
+                        ),
+                    );
                 }
-                return error(
-                    16410,
-                    "FieldPath field names may not start with '$'. \
-                     Consider using $getField or $setField.",
-                );
+                return self.operator(name, value);
             }
-            if name.contains('.') {
-                return error(
-                    16412,
-                    "FieldPath field names may not contain '.'. \
-                     Consider using $getField or $setField.",
-                );
-            }
+            check_name(name)?;
             fields.push((Box::from(name), self.operand(value)?));
         }
         self.fold(ExpressionNode::Document(fields.into()))
@@ -163,12 +183,35 @@ impl<'c> Parser<'c> {
         name: &str,
         value: RawBsonRef<'_>,
     ) -> Result<ExpressionNode, QueryError> {
+        let before = self.leaves.get();
         let node = (self.read_operator)(name, value, self)?;
-        match &node {
-            ExpressionNode::Call(call) if call.folds => self.fold(node),
-            ExpressionNode::Special(special) if special.folds() => self.fold(node),
-            _ => Ok(node),
+        let folds = match &node {
+            ExpressionNode::Call(call) => call.folds,
+            ExpressionNode::Special(special) => special.folds(),
+            _ => return Ok(node),
+        };
+        let Leaves { outer, others } = self.leaves.get();
+        if !folds {
+            self.note_leaf(|leaves| leaves.others += 1);
+            return Ok(node);
         }
+        if others == before.others && outer > before.outer {
+            self.context.folding.note_bound(|| {
+                Arc::new(OuterConstant {
+                    node: node.clone(),
+                    budget: self.context.budget.clone(),
+                    collator: self.context.collator.clone(),
+                })
+            });
+            return Ok(node);
+        }
+        self.fold(node)
+    }
+
+    fn note_leaf(&self, note: impl FnOnce(&mut Leaves)) {
+        let mut leaves = self.leaves.get();
+        note(&mut leaves);
+        self.leaves.set(leaves);
     }
 
     fn path(&mut self, text: &str) -> Result<ExpressionNode, QueryError> {
@@ -196,6 +239,7 @@ impl<'c> Parser<'c> {
 
     fn field(&self, path: FieldPath) -> ExpressionNode {
         self.paths.set(self.paths.get().saturating_add(1));
+        self.note_leaf(|leaves| leaves.others += 1);
         ExpressionNode::Field(path)
     }
 
@@ -207,9 +251,11 @@ impl<'c> Parser<'c> {
     /// A variable that the expression binds itself, or a `$lookup` around it.
     fn variable(&self, name: &str, path: Option<FieldPath>) -> Option<ExpressionNode> {
         if let Some(slot) = self.lookup(name) {
+            self.note_leaf(|leaves| leaves.others += 1);
             return Some(ExpressionNode::Variable { slot, path });
         }
         let slot = self.context.scope.slot(name)?;
+        self.note_leaf(|leaves| leaves.outer += 1);
         Some(ExpressionNode::Outer { slot, path })
     }
 
@@ -220,6 +266,7 @@ impl<'c> Parser<'c> {
     ) -> Result<ExpressionNode, QueryError> {
         let constant = match name {
             "ROOT" | "CURRENT" => {
+                self.note_leaf(|leaves| leaves.others += 1);
                 return Ok(path.map_or(ExpressionNode::Root, |path| self.field(path)));
             }
             "REMOVE" => return Ok(ExpressionNode::Missing),

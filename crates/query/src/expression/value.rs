@@ -212,15 +212,14 @@ pub(crate) fn wanted_number(n: Value<'_>) -> Result<usize, QueryError> {
     let Some(number) = n.and_then(Number::from_raw) else {
         return no_integer(5787902);
     };
-    match (number, number.to_i64_exact()) {
-        // Not even with its fraction cut off.
-        (Number::Double(double), _) if !(-TWO_TO_63..TWO_TO_63).contains(&double) => {
-            let message = format!("Can't coerce out of range value {double} to long");
-            error(31109, message)
-        }
-        (_, None) => no_integer(5787903),
-        (_, Some(n)) if n <= 0 => error(5787908, format!("'n' must be greater than 0, found {n}")),
-        (_, Some(n)) => Ok(usize::try_from(n).unwrap_or(usize::MAX)),
+    // What is whole as a double is: a decimal may have digits that a double does not hold.
+    let n = whole_number(number)?;
+    if n as f64 != number.to_f64() {
+        return no_integer(5787903);
+    }
+    match usize::try_from(n) {
+        Ok(n) if n > 0 => Ok(n),
+        _ => error(5787908, format!("'n' must be greater than 0, found {n}")),
     }
 }
 

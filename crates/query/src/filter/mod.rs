@@ -72,6 +72,20 @@ impl Filter {
         context.folding.after_parsing(parse)
     }
 
+    /// The filter with what `look` finds in it as it is written.
+    pub(crate) fn parse_looking<T>(
+        filter: &RawDocument,
+        context: &Context,
+        look: impl FnOnce(&MatchNode) -> Result<T, QueryError>,
+    ) -> Result<(Filter, T), QueryError> {
+        let parse = || {
+            let written = parse::Parser::new(context).document(filter)?;
+            let found = look(&written)?;
+            Ok((Filter::checked(written, context)?, found))
+        };
+        context.folding.after_parsing(parse)
+    }
+
     fn checked(root: MatchNode, context: &Context) -> Result<Filter, QueryError> {
         if context.text.is_some() {
             parse::check_searches(&root)?;

@@ -17,7 +17,7 @@ use super::sort;
 use super::specification::{Fields, Kind, missing, wrong_type};
 use super::stage::{Reads, Stage};
 use super::stage_run::{Drained, Flow, Next, StageRun, Start};
-use super::unwind::write_at;
+use super::unwind::{write_at, write_maybe_at};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, is_nullish, items, type_name};
@@ -520,11 +520,9 @@ impl DensifyRun {
         }
         let mut common = RawDocumentBuf::new();
         for (partitioned, value) in self.densify.partition.iter().zip(values) {
-            if let Some(value) = value {
-                let mut writer = DocumentWriter::new();
-                write_at(&common, &partitioned.path, value, &mut writer);
-                common = writer.finish();
-            }
+            let mut writer = DocumentWriter::new();
+            write_maybe_at(&common, &partitioned.path, value, &mut writer);
+            common = writer.finish();
         }
         let next = match &self.densify.bounds {
             Bounds::Full => match &self.first {

@@ -9,15 +9,15 @@ use banyan_document::DocumentWriter;
 use super::stage::Stage;
 use super::stage_run::{Drained, Flow, Next, StageRun, Start};
 use crate::context::Context;
-use crate::error::QueryError;
-use crate::expression::Expression;
+use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{describe, error, items, type_name};
+use crate::expression::{Expression, is_operator};
 
 #[derive(Debug)]
 pub struct LiteralDocuments {
     expression: Expression,
     /// None if they depend on the variables of a `$lookup`, or fail.
-    known: Option<Vec<RawDocumentBuf>>,
+    known: Option<Vec<RawBson>>,
 }
 
 pub(super) fn parse(
@@ -30,6 +30,15 @@ pub(super) fn parse(
             51270,
             "An empty sub-projection is not a valid value. Found empty object at path",
         );
+    }
+    let operator = value
+        .as_document()
+        .and_then(|document| document.iter().next()?.ok());
+    if let Some((name, _)) = operator
+        && name.as_str().starts_with('$')
+        && !is_operator(name.as_str())
+    {
+        return error(31325, format!("Unknown expression {name}"));
     }
     let (expression, slots) = context
         .scope
@@ -44,28 +53,23 @@ pub(super) fn parse(
     Ok(())
 }
 
-fn evaluate(expression: &Expression) -> Result<Vec<RawDocumentBuf>, QueryError> {
-    let Some(RawBson::Array(array)) = expression.evaluate_owned(&RawDocumentBuf::new())? else {
-        return error(5858203, "an array is expected");
-    };
-    let mut documents = Vec::new();
-    for item in items(&array) {
-        match item {
-            RawBsonRef::Document(document) => documents.push(document.to_owned()),
-            other => {
-                return error(
-                    40228,
-                    format!(
-                        "'newRoot' expression  must evaluate to an object, but resulting value \
-                         was: {}. Type of resulting value: '{}'.",
-                        describe(Some(other)),
-                        type_name(Some(other))
-                    ),
-                );
-            }
-        }
+fn evaluate(expression: &Expression) -> Result<Vec<RawBson>, QueryError> {
+    match expression.evaluate_owned(&RawDocumentBuf::new())? {
+        Some(RawBson::Array(array)) => Ok(items(&array).map(Into::into).collect()),
+        _ => error(5858203, "an array is expected"),
     }
-    Ok(documents)
+}
+
+fn document(item: RawBsonRef<'_>) -> Result<&RawDocument, QueryError> {
+    item.as_document().ok_or_else(|| {
+        let message = format!(
+            "'newRoot' expression  must evaluate to an object, but resulting value was: {}. Type \
+             of resulting value: '{}'.",
+            describe(Some(item)),
+            type_name(Some(item))
+        );
+        QueryError::new(ErrorKind::Location(40228), message)
+    })
 }
 
 impl Stage for LiteralDocuments {
@@ -93,7 +97,7 @@ impl Stage for LiteralDocuments {
 }
 
 struct DocumentsRun {
-    documents: std::vec::IntoIter<RawDocumentBuf>,
+    documents: std::vec::IntoIter<RawBson>,
 }
 
 impl StageRun for DocumentsRun {
@@ -105,7 +109,8 @@ impl StageRun for DocumentsRun {
     fn drain(&mut self, next: &mut Next<'_>) -> Result<Drained, QueryError> {
         match self.documents.next() {
             None => Ok(Drained::Done),
-            Some(document) => match next.push(&document)? {
+            // What is no document is told when its turn has come.
+            Some(item) => match next.push(document(item.as_raw_bson_ref())?)? {
                 Flow::Continue | Flow::Full => Ok(Drained::More),
                 Flow::Stop => Ok(Drained::Done),
             },

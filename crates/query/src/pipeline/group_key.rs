@@ -5,6 +5,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
+use crate::expression::field::check_name;
 use crate::expression::value::error;
 use crate::expression::{Expression, Value, is_operator};
 
@@ -73,7 +74,7 @@ fn check_fields(document: &RawDocument) -> Result<(), QueryError> {
             return error(17390, "$group does not support inclusion-style expressions");
         }
         if element.name().is_empty() {
-            return error(15998, "FieldPath field names may not be empty strings.");
+            check_name(element.name())?;
         }
     }
     Ok(())

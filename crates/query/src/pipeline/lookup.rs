@@ -30,7 +30,7 @@ use find::Finder;
 use specification::UNWIND;
 use unwinding::UnwindingRun;
 
-pub(super) use graph::parse as parse_graph;
+pub(super) use graph::{GraphLookup, parse as parse_graph};
 pub(super) use parse::parse;
 pub use specification::Lookup;
 

@@ -10,6 +10,7 @@ use super::merge::Specification;
 use super::table::{self, Row};
 use super::write::out_target;
 use crate::error::{ErrorKind, QueryError};
+use crate::expression::field::check_name;
 use crate::expression::value::{error, is_nullish, items, show, type_name};
 
 pub(super) fn check(stages: &[&RawDocument]) -> Result<(), QueryError> {
@@ -85,7 +86,7 @@ fn check_facet(argument: RawBsonRef<'_>) -> Result<(), QueryError> {
     };
     for (name, pipeline) in facets.iter().map_while(Result::ok) {
         let name = name.as_str();
-        check_facet_name(name)?;
+        check_name(name)?;
         let RawBsonRef::Array(pipeline) = pipeline else {
             return error(
                 40170,
@@ -114,22 +115,6 @@ fn check_facet(argument: RawBsonRef<'_>) -> Result<(), QueryError> {
         .flat_map(items)
         .filter_map(|stage| stage.as_document());
     stages.try_for_each(check_stage)
-}
-
-/// A facet is a field of the result.
-fn check_facet_name(name: &str) -> Result<(), QueryError> {
-    match name {
-        "" => error(15998, "FieldPath field names may not be empty strings."),
-        _ if name.starts_with('$') => error(
-            16410,
-            "FieldPath field names may not start with '$'. Consider using $getField or $setField.",
-        ),
-        _ if name.contains('.') => error(
-            16412,
-            "FieldPath field names may not contain '.'. Consider using $getField or $setField.",
-        ),
-        _ => Ok(()),
-    }
 }
 
 fn check_graph_lookup(argument: RawBsonRef<'_>) -> Result<(), QueryError> {

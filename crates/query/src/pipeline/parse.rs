@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bson::{RawArray, RawBsonRef, RawDocument};
 
+use super::documents::LiteralDocuments;
 use super::group::Group;
 use super::matching::Match;
 use super::member::Member;
@@ -25,9 +26,31 @@ const STAGES_MAX: usize = 1000;
 impl Pipeline {
     /// Parses the stages and puts them into the form in which they run.
     pub fn parse(stages: &[&RawDocument], context: &Context) -> Result<Pipeline, QueryError> {
+        Pipeline::parse_checked(stages, context, |_| Ok(()))
+    }
+
+    /// The same of a command, which is about a collection or about a database.
+    pub fn parse_of_command(
+        stages: &[&RawDocument],
+        context: &Context,
+        has_collection: bool,
+    ) -> Result<Pipeline, QueryError> {
+        Pipeline::parse_checked(stages, context, |members| {
+            check_beginning(members, has_collection)
+        })
+    }
+
+    /// `check` comes before what constants fail with.
+    fn parse_checked(
+        stages: &[&RawDocument],
+        context: &Context,
+        check: impl FnOnce(&[Member]) -> Result<(), QueryError>,
+    ) -> Result<Pipeline, QueryError> {
         let parse = || {
             outline::check(stages)?;
-            Pipeline::members(stages, context)
+            let (members, metadata) = Pipeline::members(stages, context)?;
+            check(&members)?;
+            Ok((members, metadata))
         };
         let (mut members, metadata) = context.folding.after_parsing(parse)?;
         optimizer::optimize(&mut members, &context.budget)?;
@@ -113,6 +136,25 @@ impl Pipeline {
         context.metadata.restore(asked_before);
         Ok((members, metadata))
     }
+}
+
+/// Whether a pipeline begins with what brings its own documents, where there is no collection, and
+/// else not with documents that it names.
+fn check_beginning(members: &[Member], has_collection: bool) -> Result<(), QueryError> {
+    let first = members.first().map(|member| &*member.stage);
+    let message = match first {
+        Some(stage) if has_collection && stage.is::<LiteralDocuments>() => {
+            let name = stage.name();
+            format!("'{name}' can only be run with {{aggregate: 1}}")
+        }
+        Some(stage) if !has_collection && !stage.is_source() => {
+            let name = stage.name();
+            format!("{{aggregate: 1}} is not valid for '{name}'; a collection is required.")
+        }
+        None if !has_collection => "{aggregate: 1} is not valid for an empty pipeline.".into(),
+        _ => return Ok(()),
+    };
+    Err(QueryError::new(ErrorKind::InvalidNamespace, message))
 }
 
 /// Whether a stage is a `$match` that MongoDB tries to move before the stage that it follows.

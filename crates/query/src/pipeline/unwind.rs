@@ -509,7 +509,7 @@ impl DeepRun {
         };
         let value = place.index.map_or(RawBsonRef::Null, RawBsonRef::Int64);
         let mut writer = DocumentWriter::with_capacity(replaced.as_bytes().len() + 32);
-        write_set(Some(&replaced), index.parts(), value, &mut writer);
+        write_set(Some(&replaced), index.parts(), Some(value), &mut writer);
         next.push(&writer.finish())
     }
 }
@@ -553,6 +553,16 @@ pub(super) fn write_at(
     value: RawBsonRef<'_>,
     writer: &mut DocumentWriter,
 ) {
+    write_set(Some(document), path.parts(), Some(value), writer);
+}
+
+/// The same, of a value that may be missing: then it is missing there, in the documents on the way.
+pub(super) fn write_maybe_at(
+    document: &RawDocument,
+    path: &FieldPath,
+    value: Option<RawBsonRef<'_>>,
+    writer: &mut DocumentWriter,
+) {
     write_set(Some(document), path.parts(), value, writer);
 }
 
@@ -560,7 +570,7 @@ pub(super) fn write_at(
 fn write_set(
     document: Option<&RawDocument>,
     parts: &[Box<str>],
-    value: RawBsonRef<'_>,
+    value: Option<RawBsonRef<'_>>,
     writer: &mut DocumentWriter,
 ) {
     let Some((first, rest)) = parts.split_first() else {
@@ -569,7 +579,9 @@ fn write_set(
     let mut found = false;
     let set = |inner: Option<&RawDocument>, writer: &mut DocumentWriter| {
         if rest.is_empty() {
-            writer.append(first, value);
+            if let Some(value) = value {
+                writer.append(first, value);
+            }
         } else {
             writer.begin_document(first);
             write_set(inner, rest, value, writer);

@@ -35,9 +35,9 @@ use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, type_name};
-use crate::expression::{Arena, Expression, byte_len};
+use crate::expression::{Arena, Expression, FieldPath, byte_len};
 use crate::memory::{Holding, consumer};
-use crate::sort::{Sorted, Sorter};
+use crate::sort::{SortPattern, Sorted, Sorter};
 use crate::spill::{Cursor, List};
 use crate::variables::Variables;
 use around::{Around, failed};
@@ -60,6 +60,9 @@ struct Output {
     function: Box<dyn Function>,
 }
 
+/// Where what a partition comes to stands while it is sorted.
+const COMPUTED: &str = "v";
+
 const KNOWN: &[(&str, Kind)] = &[
     ("partitionBy", Kind::Any),
     ("sortBy", Kind::Document),
@@ -80,22 +83,19 @@ pub(super) fn parse(
     let fields = Fields::new("$setWindowFields", source, KNOWN)?;
     let output = fields.document("output");
     let output = output.ok_or_else(|| missing("$setWindowFields.output"))?;
-    let order = fields.document("sortBy").filter(|order| !order.is_empty());
+    let order = fields.document("sortBy");
     let by = fields.get("partitionBy");
     // What it comes to is told once the functions are known to be well formed.
     let form = || by.map(|by| Expression::parse(by, context)).transpose();
     let (_, failure) = context.folding.keeping_failure(form)?;
-    let sorted = order.map(|order| SortKey::parse(order, context));
-    let sorted = sorted.transpose()?;
-    let outputs = parse_outputs(output, order, context);
-    // What needs an order is told after that, if one is given that has no fields.
-    let lacks_order = order.is_none() && fields.document("sortBy").is_some();
-    let outputs = match (outputs, failure) {
-        (Err(error), None) => return Err(error),
-        (Err(error), Some(_)) if !lacks_order => return Err(error),
-        (_, Some(error)) => return Err(error),
-        (Ok(outputs), None) => outputs,
-    };
+    let sorted = order.filter(|order| !order.is_empty());
+    let sorted = sorted
+        .map(|order| SortKey::parse(order, context))
+        .transpose()?;
+    let outputs = parse_outputs(output, order, context)?;
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
     let stage = SetWindowFields {
         order: sorted,
         outputs,
@@ -105,6 +105,28 @@ pub(super) fn parse(
     };
     out.push(Arc::new(stage));
     Ok(())
+}
+
+/// Where a document sorts whose partition is an array: as it does in a `$sort`, which comes before the
+/// partitions are told apart.
+fn write_array_key(
+    partition: &Expression,
+    document: &RawDocument,
+    value: RawBsonRef<'_>,
+    order: &mut Vec<u8>,
+) -> Result<(), QueryError> {
+    let path = partition.as_field_path().map(FieldPath::to_string);
+    let mut by = DocumentWriter::new();
+    by.append_i32(path.as_deref().unwrap_or(COMPUTED), 1);
+    let pattern = SortPattern::parse(&by.finish(), partition.collator())?;
+    match path {
+        Some(_) => pattern.write_key(document, order),
+        None => {
+            let mut computed = DocumentWriter::new();
+            computed.append(COMPUTED, value);
+            pattern.write_key(&computed.finish(), order)
+        }
+    }
 }
 
 fn array_partition() -> QueryError {
@@ -136,19 +158,20 @@ fn parse_partition(
     }
 }
 
-fn parse_outputs(
+fn parse_outputs<'a>(
     output: &RawDocument,
-    order: Option<&RawDocument>,
-    context: &Context,
+    order: Option<&'a RawDocument>,
+    context: &'a Context,
 ) -> Result<Vec<Output>, QueryError> {
-    let order = order.into_iter().flat_map(|order| order.iter().flatten());
     let direction = |value: RawBsonRef<'_>| {
         banyan_document::Number::from_raw(value).map_or(1, |n| n.to_i64_saturating())
     };
+    let fields = |order: &'a RawDocument| {
+        let fields = order.iter().map_while(Result::ok);
+        fields.map(|(name, value)| (name.as_str(), direction(value)))
+    };
     let around = Around {
-        order: order
-            .map(|(name, value)| (name.as_str(), direction(value)))
-            .collect(),
+        order: order.map(|order| fields(order).collect()),
         context,
     };
     let mut outputs = Vec::new();
@@ -310,16 +333,22 @@ impl StageRun for WindowRun {
             return Ok(Flow::Stop);
         };
         let mut order = Vec::new();
+        let mut refused = false;
         if let Some(partition) = &self.partition {
             let value = partition.evaluate(document, &self.arena)?;
-            if matches!(value, Some(RawBsonRef::Array(_))) {
-                return Err(array_partition());
-            }
             let value = value.unwrap_or(RawBsonRef::Null);
             next.budget.spend_bytes(byte_len(value))?;
-            key::encode_collated(value, partition.collator(), &mut order);
+            refused = matches!(value, RawBsonRef::Array(_));
+            match refused {
+                true => write_array_key(partition, document, value, &mut order)?,
+                false => key::encode_collated(value, partition.collator(), &mut order),
+            }
         }
-        let partition = order.len();
+        let partition = if refused {
+            Placed::REFUSED
+        } else {
+            order.len()
+        };
         if let Some(key) = &self.stage.order {
             key.pattern.write_key(document, &mut order)?;
         }
@@ -385,11 +414,18 @@ impl WindowRun {
         let Some((key, first)) = self.ahead.take() else {
             return Ok(false);
         };
+        if first.is_refused() {
+            return Err(array_partition());
+        }
         let mut documents = List::new(&consumer::PARTITION, next.budget);
-        let partition = &key[..first.partition];
+        let (partition, mut refused) = (&key[..first.partition], false);
         documents.push(first.document)?;
         while let Some((key, placed)) = sorted.next_entry()? {
             next.budget.spend(1)?;
+            if placed.is_refused() {
+                refused = true;
+                break;
+            }
             if key[..placed.partition] != *partition {
                 self.ahead = Some((key, placed));
                 break;
@@ -409,6 +445,10 @@ impl WindowRun {
             let bytes: usize = results.iter().map(|value| held(value.as_ref())).sum();
             self.holding.set(kept + bytes)?;
             values.push(results);
+        }
+        // The documents before it have been looked at when it comes.
+        if refused {
+            return Err(array_partition());
         }
         self.spills += documents.spills();
         self.peak = self.peak.max(documents.peak() + self.holding.peak());

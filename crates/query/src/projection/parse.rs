@@ -150,6 +150,9 @@ impl Parser<'_> {
             _ => {
                 for element in elements(document) {
                     let name = element.name();
+                    if name.is_empty() {
+                        FieldPath::parse(name)?;
+                    }
                     self.field(&format!("{path}.{name}"), name, element.value())?;
                 }
                 Ok(())

@@ -9,12 +9,12 @@ use banyan_document::key;
 use banyan_document::kind;
 use banyan_document::number::Number;
 use banyan_document::writer::DocumentWriter;
-use bson::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::filter::{Filter, is_field_operator};
-use crate::sort::SortPattern;
+use crate::item_order::{ItemOrder, is_descending};
 
 #[derive(Clone, Debug)]
 pub(super) struct Push {
@@ -32,7 +32,7 @@ enum PushSort {
         descending: bool,
         collator: Option<Collator>,
     },
-    Fields(SortPattern),
+    Fields(ItemOrder),
 }
 
 impl Push {
@@ -108,7 +108,7 @@ impl Push {
         let at = insertion_point(self.position, all.len());
         all.splice(at..at, self.items.iter().map(RawBson::as_raw_bson_ref));
         if let Some(sort) = &self.sort {
-            sort.sort(&mut all)?;
+            sort.sort(&mut all);
         }
         for item in slice(&all, self.slice) {
             writer.push(*item);
@@ -155,14 +155,15 @@ fn slice<'s, 'a>(all: &'s [RawBsonRef<'a>], slice: Option<i64>) -> &'s [RawBsonR
 impl PushSort {
     fn parse(value: RawBsonRef<'_>, context: &Context) -> Result<PushSort, QueryError> {
         if let RawBsonRef::Document(document) = value {
-            return PushSort::parse_fields(document, context);
+            let order = ItemOrder::parse(document, context.collator.as_ref());
+            return order.map(PushSort::Fields).map_err(QueryError::bad_value);
         }
-        match Number::from_raw(value).map(Number::to_i64_exact) {
-            Some(Some(order @ (1 | -1))) => Ok(PushSort::Whole {
-                descending: order < 0,
+        match is_descending(value) {
+            Some(descending) => Ok(PushSort::Whole {
+                descending,
                 collator: context.collator.clone(),
             }),
-            Some(_) => Err(QueryError::bad_value(
+            None if Number::from_raw(value).is_some() => Err(QueryError::bad_value(
                 "The $sort element value must be either 1 or -1",
             )),
             None => Err(QueryError::bad_value(
@@ -172,34 +173,7 @@ impl PushSort {
         }
     }
 
-    fn parse_fields(document: &RawDocument, context: &Context) -> Result<PushSort, QueryError> {
-        if document.is_empty() {
-            return Err(QueryError::bad_value(
-                "The sort pattern is empty when it should be a set of fields.",
-            ));
-        }
-        for element in elements(document) {
-            let order = Number::from_raw(element.value()).and_then(Number::to_i64_exact);
-            if !matches!(order, Some(1 | -1)) {
-                return Err(QueryError::bad_value(
-                    "The sort element value must be either 1 or -1",
-                ));
-            }
-            let name = element.name();
-            if name.is_empty() {
-                return Err(QueryError::bad_value("The sort field cannot be empty"));
-            }
-            if name.split('.').any(str::is_empty) {
-                return Err(QueryError::bad_value(format!(
-                    "The sort field is a dotted field but has an empty part: {name}"
-                )));
-            }
-        }
-        let pattern = SortPattern::parse(document, context.collator.as_ref())?;
-        Ok(PushSort::Fields(pattern))
-    }
-
-    fn sort(&self, all: &mut Vec<RawBsonRef<'_>>) -> Result<(), QueryError> {
+    fn sort(&self, all: &mut Vec<RawBsonRef<'_>>) {
         match self {
             PushSort::Whole {
                 descending,
@@ -211,18 +185,13 @@ impl PushSort {
                     true => all.sort_by(|a, b| compare(*b, *a)),
                 }
             }
-            PushSort::Fields(pattern) => {
-                // What is not a document has none of the fields.
-                let empty = RawDocumentBuf::new();
-                let mut keyed = Vec::with_capacity(all.len());
-                for item in all.drain(..) {
-                    keyed.push((pattern.key(item.as_document().unwrap_or(&empty))?, item));
-                }
-                keyed.sort_by(|(a, _), (b, _)| a.cmp(b));
+            PushSort::Fields(order) => {
+                let keyed = all.drain(..).map(|item| (order.key(item), item));
+                let mut keyed: Vec<_> = keyed.collect();
+                keyed.sort_by(|(a, _), (b, _)| order.compare(a, b));
                 all.extend(keyed.into_iter().map(|(_, item)| item));
             }
         }
-        Ok(())
     }
 }
 

@@ -25,9 +25,13 @@ impl ArrayFilter {
             QueryError::new(error.kind, message)
         };
         refuse_features(document)?;
-        let filter = Filter::parse(document, context).map_err(caused)?;
-        let mut identifier = None;
-        find_identifier(filter.root(), &mut identifier).map_err(caused)?;
+        // A condition that nothing meets has an identifier all the same.
+        let (filter, identifier) = Filter::parse_looking(document, context, |written| {
+            let mut identifier = None;
+            find_identifier(written, &mut identifier)?;
+            Ok(identifier)
+        })
+        .map_err(caused)?;
         let Some(identifier) = identifier else {
             let message = "Cannot use an expression without a top-level field name in arrayFilters";
             return Err(QueryError::new(ErrorKind::FailedToParse, message));

@@ -190,13 +190,14 @@ fn depth(value: RawBsonRef<'_>) -> Result<i64, QueryError> {
             format!("maxDepth requires a nonnegative argument, found: {whole}"),
         );
     }
-    match number.to_i64_exact() {
-        Some(depth) => Ok(depth),
-        None => error(
+    // A decimal may have digits that a double does not hold.
+    if whole as f64 != number.to_f64() {
+        return error(
             40102,
             format!("maxDepth could not be represented as a long long: {whole}"),
-        ),
+        );
     }
+    Ok(whole)
 }
 
 /// A `$lookup` by the field that is connected to. What has no such field is never reached, not

@@ -111,9 +111,8 @@ impl Join {
         variables: &Variables,
         take: &mut Take<'_>,
     ) -> Result<(), QueryError> {
-        if let Some(error) = &self.lookup.broken {
-            return Err(error.clone());
-        }
+        let mut constants = self.lookup.constants.iter();
+        constants.try_for_each(|constant| constant.check(variables))?;
         match self.state {
             State::New if self.by.is_some() && self.shared.is_none() => {
                 self.state = State::KeptFromNow;

@@ -132,15 +132,15 @@ pub(in crate::pipeline) fn parse(
             .and_then(|from| from.inner_text(context)),
         ..context.clone()
     };
-    let (mut pipeline, broken) = match arguments.pipeline {
+    let (mut pipeline, constants) = match arguments.pipeline {
         // It may never run.
         Some(array) => context
             .folding
-            .keeping_failure(|| parse_inner("$lookup", array, &inner))?,
+            .for_bindings(|| parse_inner("$lookup", array, &inner))?,
         None if arguments.variables.is_some() => {
             return failed("$lookup with a 'let' argument must also specify 'pipeline'");
         }
-        None => (Pipeline::empty(context), None),
+        None => (Pipeline::empty(context), Vec::new()),
     };
     if arguments.from.is_none() && pipeline.source().is_none() {
         return failed("must specify 'from' field for a $lookup");
@@ -181,7 +181,7 @@ pub(in crate::pipeline) fn parse(
         within,
         has_pipeline: arguments.pipeline.is_some(),
         unwind,
-        broken,
+        constants,
         collator: context.collator.clone(),
     }));
     Ok(())

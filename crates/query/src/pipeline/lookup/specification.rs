@@ -5,6 +5,7 @@ use std::sync::Arc;
 use banyan_document::Collator;
 use bson::{RawBsonRef, RawDocument};
 
+use crate::context::BoundConstant;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::type_name;
 use crate::expression::{Expression, FieldPath};
@@ -32,8 +33,8 @@ pub struct Lookup {
     pub(super) has_pipeline: bool,
     /// The `$unwind` of the field with the results, which then need not be put into one array.
     pub(super) unwind: Option<Arc<Unwind>>,
-    /// What a constant of its pipeline fails with, once a document gets here.
-    pub(super) broken: Option<QueryError>,
+    /// What in its pipeline is constant for each document, and may fail.
+    pub(super) constants: Vec<Arc<dyn BoundConstant>>,
     /// How the values that join are compared as strings.
     pub(super) collator: Option<Collator>,
 }

@@ -1,4 +1,5 @@
 //! Makes one stage of neighbours: `$match` and `$match`, `$limit` and `$limit`, `$skip` and `$skip`.
+//! Of several `$sort` the last one counts: in which order equal documents come is not said.
 
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use crate::error::QueryError;
 use crate::pipeline::limit::{Limit, Skip};
 use crate::pipeline::matching::Match;
 use crate::pipeline::member::Member;
+use crate::pipeline::sort::Sort;
 use crate::pipeline::stage::Stage;
 
 pub(super) fn run(members: &mut Vec<Member>, budget: &Budget) -> Result<bool, QueryError> {
@@ -30,6 +32,13 @@ pub(super) fn run(members: &mut Vec<Member>, budget: &Budget) -> Result<bool, Qu
             let stage = Arc::new(Match::all(&filters, budget)?);
             kept.push(Member { stage, slots });
             continue;
+        }
+        if member.stage.is::<Sort>() {
+            kept.pop_if(|last| {
+                last.stage
+                    .get()
+                    .is_some_and(|sort: &Sort| sort.limit.is_none())
+            });
         }
         match kept
             .last_mut()

@@ -10,6 +10,7 @@ mod coalesce;
 mod drop_idle;
 mod lookup_unwind;
 mod push_match;
+mod push_skip;
 mod skip_limit;
 mod sort_limit;
 mod split_match;
@@ -32,6 +33,7 @@ const PASSES: &[Pass] = &[
         push_match::run(members, budget)
     }),
     ("split_match", split_match::run),
+    ("push_skip", |members, _| Ok(push_skip::run(members))),
     ("skip_limit", |members, _| Ok(skip_limit::run(members))),
     ("coalesce", coalesce::run),
     ("lookup_unwind", |members, _| {

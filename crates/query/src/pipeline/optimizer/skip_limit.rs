@@ -9,15 +9,23 @@ use crate::pipeline::member::Member;
 pub(super) fn run(members: &mut [Member]) -> bool {
     let mut changed = false;
     for at in 1..members.len() {
-        let (before, behind) = (&members[at - 1].stage, &members[at].stage);
-        let (Some(Skip(skip)), Some(Limit(limit))) = (before.get(), behind.get()) else {
+        let Some(Limit(limit)) = members[at].stage.get() else {
+            continue;
+        };
+        // What stands between them makes one document of each.
+        let between = members[..at].iter().rev();
+        let between = between.take_while(|member| member.stage.is_one_to_one());
+        let Some(before) = at.checked_sub(1 + between.count()) else {
+            continue;
+        };
+        let Some(Skip(skip)) = members[before].stage.get() else {
             continue;
         };
         let Some(both) = sum(*skip, *limit) else {
             continue;
         };
         members[at].stage = Arc::new(Limit(both));
-        members.swap(at - 1, at);
+        members[before..=at].rotate_right(1);
         changed = true;
     }
     changed

@@ -63,6 +63,7 @@ passes!(
     drop_idle,
     push_match,
     split_match,
+    push_skip,
     skip_limit,
     coalesce,
     lookup_unwind,

@@ -72,7 +72,8 @@ pub(in crate::pipeline) fn parse_unset(
 ) -> Result<(), QueryError> {
     let mut tree = Tree::default();
     let mut add = |path: &str| -> Result<(), QueryError> {
-        let path = FieldPath::parse(path)?;
+        // MongoDB makes a projection of it, in which a NUL ends the name and begins an empty one.
+        let path = FieldPath::parse(if path.contains('\0') { "" } else { path })?;
         tree.insert(path.parts(), Action::Exclude)
             .map_err(|c| collision(&path, &c))
     };
@@ -147,6 +148,9 @@ impl Builder<'_> {
                 "" => name.as_str().to_string(),
                 _ => format!("{prefix}.{name}"),
             };
+            if name.as_str().is_empty() {
+                FieldPath::parse(name.as_str())?;
+            }
             self.field(&path, name.as_str(), value)?;
         }
         Ok(())

@@ -222,14 +222,16 @@ impl Accumulated {
         Ok(())
     }
 
-    /// As MongoDB gives the results of windows that slide: sums as the narrowest type, and the
-    /// deviation of one number as an integer.
+    /// As MongoDB gives the results of windows that slide: sums as the narrowest type, the
+    /// deviation of one number as an integer, and the sample's deviation of none as a zero.
     fn narrowed(&self, value: RawBson, numbers: usize) -> RawBson {
         match (&self.kind, value) {
             (Kind::Sum, RawBson::Int64(sum)) => Number::narrow(sum).to_raw().into(),
             (Kind::StdDev { sample: false }, RawBson::Double(0.0)) if numbers == 1 => {
                 RawBson::Int32(0)
             }
+            // No deviations are divided by one less than no numbers.
+            (Kind::StdDev { sample: true }, RawBson::Null) if numbers == 0 => RawBson::Double(-0.0),
             (_, value) => value,
         }
     }

@@ -9,15 +9,21 @@ use crate::expression::value::error;
 
 /// What a function may refer to.
 pub(super) struct Around<'a> {
-    /// The fields of `sortBy`.
-    pub order: Vec<(&'a str, i64)>,
+    /// The fields of `sortBy`, if it is given, be it without any.
+    pub order: Option<Vec<(&'a str, i64)>>,
     pub context: &'a Context,
 }
 
 impl Around<'_> {
+    /// Whether there is a `sortBy`. One without fields leaves the documents in the order in which
+    /// they come.
+    pub fn has_order(&self) -> bool {
+        self.order.is_some()
+    }
+
     /// The path of `sortBy` if it is a single one, as an expression.
     pub fn position(&self) -> Result<Option<Expression>, QueryError> {
-        let [(name, _)] = self.order[..] else {
+        let Some([(name, _)]) = self.order.as_deref() else {
             return Ok(None);
         };
         let field = format!("${name}");
@@ -31,7 +37,7 @@ pub(super) fn require_single_order(
     code: u32,
     around: &Around<'_>,
 ) -> Result<(), QueryError> {
-    if around.order.len() == 1 {
+    if around.order.as_ref().is_some_and(|order| order.len() == 1) {
         return Ok(());
     }
     error(

@@ -127,7 +127,7 @@ impl Window {
             check_order(Number::Int64(low), Number::Int64(high))?;
         }
         let unbounded = matches!((&lower, &upper), (Bound::Unbounded, Bound::Unbounded));
-        if !unbounded && around.order.is_empty() {
+        if !unbounded && !around.has_order() {
             return error(5339901, "Document-based bounds require a sortBy");
         }
         Ok(Window::Documents(lower, upper))
@@ -156,13 +156,13 @@ impl Window {
         if let (Some(low), Some(high)) = ends {
             check_order(low, high)?;
         }
-        let [(_, direction)] = around.order[..] else {
+        let Some([(_, direction)]) = around.order.as_deref() else {
             return error(5339902, "Range-based bounds require sortBy a single field");
         };
         Ok(Window::Range {
             lower,
             upper,
-            position: around.position()?.filter(|_| direction > 0),
+            position: around.position()?.filter(|_| *direction > 0),
             dates: unit.is_some(),
         })
     }
@@ -365,13 +365,13 @@ fn range_bound(
             writer.push(value);
         }
         Some(unit) => {
-            let Some(amount) = number.to_i64_exact() else {
+            let Some(amount) = number.to_i32_exact() else {
                 return Err(failed("With 'unit', range-based bounds must be an integer"));
             };
             writer.begin_document("$dateAdd");
             writer.append_str("startDate", "$v");
             writer.append_str("unit", unit);
-            writer.append_i64("amount", amount);
+            writer.append_i64("amount", i64::from(amount));
         }
     }
     writer.end();

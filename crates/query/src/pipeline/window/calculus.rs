@@ -28,7 +28,7 @@ struct Calculus {
 
 pub(super) fn parse(call: &Call<'_>, around: &Around<'_>) -> Result<Box<dyn Function>, QueryError> {
     let name = call.name;
-    if around.order.is_empty() {
+    if !around.has_order() {
         return Err(failed(format!("{name} requires a sortBy")));
     }
     let Some(position) = around.position()? else {

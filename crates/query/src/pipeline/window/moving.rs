@@ -32,7 +32,7 @@ pub(super) fn parse_average(
             "$expMovingAvg must have exactly one argument that is an object",
         ));
     };
-    if around.order.is_empty() {
+    if !around.has_order() {
         return Err(failed("$expMovingAvg requires an explicit 'sortBy'"));
     }
     let (mut input, mut alpha, mut fields) = (None, None, 0);

@@ -17,6 +17,13 @@ pub(super) struct Placed {
 }
 
 impl Placed {
+    /// Instead of a length: the partition is an array, which is told when its turn has come.
+    pub const REFUSED: usize = usize::MAX;
+
+    pub fn is_refused(&self) -> bool {
+        self.partition == Placed::REFUSED
+    }
+
     /// Appends what is in front of the document where one is read.
     pub fn put_partition(partition: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(&(partition as u64).to_le_bytes());

@@ -146,7 +146,7 @@ pub(super) fn parse_shift(
             _ => return Err(failed("Unknown argument in $shift")),
         }
     }
-    if around.order.is_empty() {
+    if !around.has_order() {
         return Err(failed("'$shift' requires a sortBy"));
     }
     let output = output.ok_or_else(|| failed("$shift requires an 'output' expression."))?;
