@@ -1,7 +1,10 @@
 //! What a filter of measurements says of the buckets that they lie in.
 //!
 //! Conditions on metadata are conditions on the buckets themselves. Those on times bound the times
-//! that a bucket may have, and with them its `_id`, in the order of which buckets lie.
+//! that a bucket may have, and with them its `_id`, in the order of which buckets lie. Those on other
+//! fields bound the least and greatest values that it tells ([`measured`]).
+
+mod measured;
 
 use banyan_document::time_series::TimeSeries;
 use banyan_document::time_series::bucket::id_seconds;
@@ -9,10 +12,13 @@ use banyan_document::{DocumentWriter, Path};
 use bson::oid::ObjectId;
 use bson::{DateTime, RawBson, RawDocumentBuf};
 
+use crate::budget::Budget;
 use crate::comparison::Comparison;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::filter::{Filter, MatchNode, Predicate};
+
+pub(crate) use measured::Measured;
 
 /// A filter of measurements, divided.
 pub struct BucketFilter {
@@ -47,15 +53,68 @@ impl BucketFilter {
             }
             None => Some(filter),
         };
-        if let Some(filter) = &left
-            && let Some(bounds) = time_bounds(filter, &series.time_field, series.span_s)
-        {
-            parts.push(Filter::parse(&bounds, context)?);
+        if let Some(filter) = &left {
+            let measured = Measured {
+                time_field: &series.time_field,
+                meta_field: series.meta_field.as_deref(),
+                span_s: series.span_s,
+                collator: collator.as_ref(),
+            };
+            parts.extend(conditions(filter, &measured, &context.budget)?);
         }
         Ok(BucketFilter {
             buckets: Filter::conjunction(&parts, collator, &context.budget)?,
             measurements: left,
         })
+    }
+}
+
+/// What buckets meet whose measurements may meet the filter, beside what it says of metadata; `None`:
+/// nothing is known.
+pub(crate) fn conditions(
+    filter: &Filter,
+    measured: &Measured<'_>,
+    budget: &Budget,
+) -> Result<Option<Filter>, QueryError> {
+    let collator = measured.collator.cloned();
+    let mut parts = Vec::new();
+    if let Some(bounds) = time_bounds(filter, measured.time_field, measured.span_s) {
+        let context = Context {
+            collator: collator.clone(),
+            budget: budget.clone(),
+            ..Context::default()
+        };
+        parts.push(Filter::parse(&bounds, &context)?);
+    }
+    let told = measured.of_conjuncts(filter.conjuncts());
+    if !told.is_empty() {
+        parts.push(Filter::of(MatchNode::And(told), collator.clone(), budget)?);
+    }
+    match parts.is_empty() {
+        true => Ok(None),
+        false => Filter::conjunction(&parts, collator, budget).map(Some),
+    }
+}
+
+/// The filter of a partial index over buckets, of one of measurements; an error says, in MongoDB's words,
+/// what cannot be asked of buckets.
+pub fn partial_filter(
+    filter: &Filter,
+    series: &TimeSeries,
+    budget: &Budget,
+) -> Result<Result<RawDocumentBuf, &'static str>, QueryError> {
+    let measured = Measured {
+        time_field: &series.time_field,
+        meta_field: series.meta_field.as_deref(),
+        span_s: series.span_s,
+        collator: filter.collator(),
+    };
+    match measured.whole(filter.root()) {
+        Ok(node) => {
+            let filter = Filter::of(node, filter.collator().cloned(), budget)?;
+            Ok(Ok(filter.to_document()))
+        }
+        Err(untold) => Ok(Err(untold.why)),
     }
 }
 
@@ -117,11 +176,7 @@ impl Times {
 
 /// What buckets meet whose measurements may meet the filter, by its conditions on times; `None`: it
 /// has none. A bucket holds no time that is its whole span or more behind its beginning.
-pub(crate) fn time_bounds(
-    filter: &Filter,
-    time_field: &str,
-    span_s: i64,
-) -> Option<RawDocumentBuf> {
+fn time_bounds(filter: &Filter, time_field: &str, span_s: i64) -> Option<RawDocumentBuf> {
     let path = Path::parse(time_field).ok()?;
     if path.parts().len() != 1 || time_field.starts_with('$') {
         return None;
