@@ -265,13 +265,97 @@ mod tests {
         let (buckets, left) = divided(&rawdoc! { "m.a": 1 });
         assert_eq!((buckets, left), (rawdoc! { "meta.a": { "$eq": 1 } }, false));
         let (buckets, left) = divided(&rawdoc! { "m": "a", "x": 1 });
-        assert_eq!((buckets, left), (rawdoc! { "meta": { "$eq": "a" } }, true));
+        let both = rawdoc! { "$and": [
+            { "meta": { "$eq": "a" } },
+            { "control.max.x": { "$_internalExprGte": 1 } },
+            { "control.min.x": { "$_internalExprLte": 1 } },
+        ] };
+        assert_eq!((buckets, left), (both, true));
         // Another field, whose name begins alike.
-        let (buckets, left) = divided(&rawdoc! { "mx": 1 });
-        assert_eq!((buckets, left), (rawdoc! {}, true));
+        let (buckets, left) = divided(&rawdoc! { "mx": { "$gt": 1 } });
+        let bounded = rawdoc! { "control.max.mx": { "$_internalExprGt": 1 } };
+        assert_eq!((buckets, left), (bounded, true));
         // Either way has to be looked at.
-        let (buckets, left) = divided(&rawdoc! { "$or": [{ "m": 1 }, { "x": 1 }] });
+        let (buckets, left) = divided(&rawdoc! { "$or": [{ "m": 1 }, { "x": { "$ne": 1 } }] });
         assert_eq!((buckets, left), (rawdoc! {}, true));
+    }
+
+    #[test]
+    fn conditions_on_measurements_bound_the_values_of_buckets() {
+        let told = |filter: RawDocumentBuf| divided(&filter).0;
+        let below = rawdoc! { "control.min.x.y": { "$_internalExprLt": 5 } };
+        assert_eq!(told(rawdoc! { "x.y": { "$lt": 5 } }), below);
+        // The least and the greatest of each type.
+        let ranges = rawdoc! { "$or": [
+            { "$and": [
+                { "control.max.x": { "$_internalExprGte": 1 } },
+                { "control.min.x": { "$_internalExprLte": 3 } },
+            ] },
+            { "$and": [
+                { "control.max.x": { "$_internalExprGte": "a" } },
+                { "control.min.x": { "$_internalExprLte": "a" } },
+            ] },
+        ] };
+        assert_eq!(told(rawdoc! { "x": { "$in": [3, 1, "a"] } }), ranges);
+        let circle = rawdoc! { "$centerSphere": [[0, 0], 1] };
+        let places = rawdoc! { "$_internalBucketGeoWithin": {
+            "withinRegion": circle.clone(), "field": "l",
+        } };
+        assert_eq!(told(rawdoc! { "l": { "$geoWithin": circle } }), places);
+        // Nothing is known of what is missing, of arrays and of what is negated.
+        for filter in [
+            rawdoc! { "x": null },
+            rawdoc! { "x": [1] },
+            rawdoc! { "x": { "$in": [1, null] } },
+            rawdoc! { "x": { "$not": { "$gt": 1 } } },
+            rawdoc! { "x": { "$exists": false } },
+            rawdoc! { "x": { "$type": "string" } },
+            rawdoc! { "$nor": [{ "x": 1 }] },
+            rawdoc! { "$or": [{ "x": 1 }, { "y": null }] },
+        ] {
+            assert_eq!(told(filter), rawdoc! {});
+        }
+    }
+
+    #[test]
+    fn the_values_of_buckets_are_compared_in_the_order_of_all_values() {
+        let context = Context::default();
+        let matches = |filter: &RawDocument, bucket: &RawDocument| {
+            let filter = Filter::parse(filter, &context).unwrap();
+            filter.try_matches(bucket).unwrap()
+        };
+        let below = rawdoc! { "control.min.x": { "$_internalExprLt": 5 } };
+        let with = |least: bson::RawBson| rawdoc! { "control": { "min": { "x": least } } };
+        assert!(matches(&below, &with(4.into())));
+        assert!(!matches(&below, &with(5.into())));
+        // Not a number is the least number, and numbers come before strings.
+        assert!(matches(&below, &with(f64::NAN.into())));
+        assert!(!matches(&below, &with("a".into())));
+        // What is or lies in an array is not known.
+        let array: bson::RawArrayBuf = [9].into_iter().collect();
+        assert!(matches(&below, &with(array.into())));
+        assert!(matches(&below, &rawdoc! { "control": {} }));
+        let above = rawdoc! { "control.max.x": { "$_internalExprGt": 5 } };
+        assert!(!matches(&above, &rawdoc! { "control": {} }));
+    }
+
+    #[test]
+    fn a_place_in_a_column_is_looked_for() {
+        let context = Context::default();
+        let asked = rawdoc! { "$_internalBucketGeoWithin": {
+            "withinRegion": { "$centerSphere": [[0, 0], 0.1] }, "field": "a.l",
+        } };
+        let filter = Filter::parse(&asked, &context).unwrap();
+        assert_eq!(filter.to_document(), asked);
+        let found = |column: RawDocumentBuf| {
+            let bucket = rawdoc! { "data": { "a": column } };
+            filter.try_matches(&bucket).unwrap()
+        };
+        assert!(found(
+            rawdoc! { "0": { "l": [90, 0] }, "3": { "l": [1, 1] } }
+        ));
+        assert!(!found(rawdoc! { "0": { "l": [90, 0] }, "3": 5 }));
+        assert!(!found(rawdoc! {}));
     }
 
     #[test]
