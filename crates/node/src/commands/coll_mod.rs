@@ -42,11 +42,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("collMod", Run::Future(run))
         IMAGES,
         RECORD_IMAGES,
         "dryRun",
-    ])
-    // What it once asked for, another option does now.
-;
-
-/// What `changeStreamPreAndPostImages` was called before.
+    ]);
 
 /// What a field has to be, whatever the others are.
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
