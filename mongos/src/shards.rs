@@ -6,7 +6,7 @@ use std::sync::Arc;
 use banyan_wire::{
     CommandError, ErrorCode, PoolOptions, ReadMode, ReplicaSet, ReplicaSetError, RequestOptions,
 };
-use bson::{RawBsonRef, RawDocument, rawdoc};
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use parking_lot::RwLock;
 use tracing::{info, warn};
 
@@ -140,14 +140,35 @@ pub async fn find_all(
     collection: &str,
     filter: &RawDocument,
     sort: &RawDocument,
-) -> Result<Vec<bson::RawDocumentBuf>, ReplicaSetError> {
+) -> Result<Vec<RawDocumentBuf>, ReplicaSetError> {
     let mut command = rawdoc! {"find": collection};
     command.append(bson::raw::cstr!("filter"), filter);
     command.append(bson::raw::cstr!("sort"), sort);
     command.append(bson::raw::cstr!("batchSize"), 10_000);
+    all_of(config, collection, &command).await
+}
+
+/// Every document that a pipeline over a config collection makes.
+pub async fn aggregate_all(
+    config: &ReplicaSet,
+    collection: &str,
+    stages: impl IntoIterator<Item = RawDocumentBuf>,
+) -> Result<Vec<RawDocumentBuf>, ReplicaSetError> {
+    let mut command = rawdoc! {"aggregate": collection};
+    let pipeline = RawArrayBuf::from_iter(stages);
+    command.append(bson::raw::cstr!("pipeline"), pipeline);
+    command.append(bson::raw::cstr!("cursor"), rawdoc! {"batchSize": 10_000});
+    all_of(config, collection, &command).await
+}
+
+async fn all_of(
+    config: &ReplicaSet,
+    collection: &str,
+    command: &RawDocument,
+) -> Result<Vec<RawDocumentBuf>, ReplicaSetError> {
     let read = RequestOptions::read(ReadMode::Primary);
     let mut out = Vec::new();
-    let mut reply = config.command(read.clone(), "config", &command).await?;
+    let mut reply = config.command(read.clone(), "config", command).await?;
     loop {
         let cursor = reply.get_document("cursor").ok();
         let batch = cursor.and_then(|cursor| {

@@ -37,7 +37,7 @@ pub use combined::{Compute, Computed, cell_of_plane};
 pub use decode::{FieldValue, KeyReader, Unreadable};
 pub use hash::{hash, hash_collated};
 pub use order::FieldOrder;
-pub use pattern::{KeyError, KeyPattern, KeyPatternError, Keys};
+pub use pattern::{KeyError, KeyPattern, KeyPatternError, Keys, SPHERE_OF_COLUMN};
 pub use types::Key;
 
 use bson::{RawArray, RawBsonRef, RawDocument};

@@ -136,6 +136,14 @@ impl Budget {
         }
     }
 
+    /// Whether the operation has to end, asked by who waits for others and so spends nothing.
+    pub fn look(&self) -> Result<(), QueryError> {
+        match &self.0.limit {
+            Limit::Interrupt(interrupt) => interrupt.check(),
+            Limit::Unlimited | Limit::Allowance { .. } => Ok(()),
+        }
+    }
+
     /// Counts one part of a request: call it in every loop over what was asked.
     #[inline]
     pub fn spend_part(&self) -> Result<(), QueryError> {

@@ -1,7 +1,10 @@
 //! What a filter of measurements says of the buckets that they lie in.
 //!
 //! Conditions on metadata are conditions on the buckets themselves. Those on times bound the times
-//! that a bucket may have, and with them its `_id`, in the order of which buckets lie.
+//! that a bucket may have, and with them its `_id`, in the order of which buckets lie. Those on other
+//! fields bound the least and greatest values that it tells ([`measured`]).
+
+mod measured;
 
 use banyan_document::time_series::TimeSeries;
 use banyan_document::time_series::bucket::id_seconds;
@@ -9,10 +12,13 @@ use banyan_document::{DocumentWriter, Path};
 use bson::oid::ObjectId;
 use bson::{DateTime, RawBson, RawDocumentBuf};
 
+use crate::budget::Budget;
 use crate::comparison::Comparison;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::filter::{Filter, MatchNode, Predicate};
+
+pub(crate) use measured::Measured;
 
 /// A filter of measurements, divided.
 pub struct BucketFilter {
@@ -47,15 +53,68 @@ impl BucketFilter {
             }
             None => Some(filter),
         };
-        if let Some(filter) = &left
-            && let Some(bounds) = time_bounds(filter, &series.time_field, series.span_s)
-        {
-            parts.push(Filter::parse(&bounds, context)?);
+        if let Some(filter) = &left {
+            let measured = Measured {
+                time_field: &series.time_field,
+                meta_field: series.meta_field.as_deref(),
+                span_s: series.span_s,
+                collator: collator.as_ref(),
+            };
+            parts.extend(conditions(filter, &measured, &context.budget)?);
         }
         Ok(BucketFilter {
             buckets: Filter::conjunction(&parts, collator, &context.budget)?,
             measurements: left,
         })
+    }
+}
+
+/// What buckets meet whose measurements may meet the filter, beside what it says of metadata; `None`:
+/// nothing is known.
+pub(crate) fn conditions(
+    filter: &Filter,
+    measured: &Measured<'_>,
+    budget: &Budget,
+) -> Result<Option<Filter>, QueryError> {
+    let collator = measured.collator.cloned();
+    let mut parts = Vec::new();
+    if let Some(bounds) = time_bounds(filter, measured.time_field, measured.span_s) {
+        let context = Context {
+            collator: collator.clone(),
+            budget: budget.clone(),
+            ..Context::default()
+        };
+        parts.push(Filter::parse(&bounds, &context)?);
+    }
+    let told = measured.of_conjuncts(filter.conjuncts());
+    if !told.is_empty() {
+        parts.push(Filter::of(MatchNode::And(told), collator.clone(), budget)?);
+    }
+    match parts.is_empty() {
+        true => Ok(None),
+        false => Filter::conjunction(&parts, collator, budget).map(Some),
+    }
+}
+
+/// The filter of a partial index over buckets, of one of measurements; an error says, in MongoDB's words,
+/// what cannot be asked of buckets.
+pub fn partial_filter(
+    filter: &Filter,
+    series: &TimeSeries,
+    budget: &Budget,
+) -> Result<Result<RawDocumentBuf, &'static str>, QueryError> {
+    let measured = Measured {
+        time_field: &series.time_field,
+        meta_field: series.meta_field.as_deref(),
+        span_s: series.span_s,
+        collator: filter.collator(),
+    };
+    match measured.whole(filter.root()) {
+        Ok(node) => {
+            let filter = Filter::of(node, filter.collator().cloned(), budget)?;
+            Ok(Ok(filter.to_document()))
+        }
+        Err(untold) => Ok(Err(untold.why)),
     }
 }
 
@@ -117,11 +176,7 @@ impl Times {
 
 /// What buckets meet whose measurements may meet the filter, by its conditions on times; `None`: it
 /// has none. A bucket holds no time that is its whole span or more behind its beginning.
-pub(crate) fn time_bounds(
-    filter: &Filter,
-    time_field: &str,
-    span_s: i64,
-) -> Option<RawDocumentBuf> {
+fn time_bounds(filter: &Filter, time_field: &str, span_s: i64) -> Option<RawDocumentBuf> {
     let path = Path::parse(time_field).ok()?;
     if path.parts().len() != 1 || time_field.starts_with('$') {
         return None;
@@ -210,13 +265,97 @@ mod tests {
         let (buckets, left) = divided(&rawdoc! { "m.a": 1 });
         assert_eq!((buckets, left), (rawdoc! { "meta.a": { "$eq": 1 } }, false));
         let (buckets, left) = divided(&rawdoc! { "m": "a", "x": 1 });
-        assert_eq!((buckets, left), (rawdoc! { "meta": { "$eq": "a" } }, true));
+        let both = rawdoc! { "$and": [
+            { "meta": { "$eq": "a" } },
+            { "control.max.x": { "$_internalExprGte": 1 } },
+            { "control.min.x": { "$_internalExprLte": 1 } },
+        ] };
+        assert_eq!((buckets, left), (both, true));
         // Another field, whose name begins alike.
-        let (buckets, left) = divided(&rawdoc! { "mx": 1 });
-        assert_eq!((buckets, left), (rawdoc! {}, true));
+        let (buckets, left) = divided(&rawdoc! { "mx": { "$gt": 1 } });
+        let bounded = rawdoc! { "control.max.mx": { "$_internalExprGt": 1 } };
+        assert_eq!((buckets, left), (bounded, true));
         // Either way has to be looked at.
-        let (buckets, left) = divided(&rawdoc! { "$or": [{ "m": 1 }, { "x": 1 }] });
+        let (buckets, left) = divided(&rawdoc! { "$or": [{ "m": 1 }, { "x": { "$ne": 1 } }] });
         assert_eq!((buckets, left), (rawdoc! {}, true));
+    }
+
+    #[test]
+    fn conditions_on_measurements_bound_the_values_of_buckets() {
+        let told = |filter: RawDocumentBuf| divided(&filter).0;
+        let below = rawdoc! { "control.min.x.y": { "$_internalExprLt": 5 } };
+        assert_eq!(told(rawdoc! { "x.y": { "$lt": 5 } }), below);
+        // The least and the greatest of each type.
+        let ranges = rawdoc! { "$or": [
+            { "$and": [
+                { "control.max.x": { "$_internalExprGte": 1 } },
+                { "control.min.x": { "$_internalExprLte": 3 } },
+            ] },
+            { "$and": [
+                { "control.max.x": { "$_internalExprGte": "a" } },
+                { "control.min.x": { "$_internalExprLte": "a" } },
+            ] },
+        ] };
+        assert_eq!(told(rawdoc! { "x": { "$in": [3, 1, "a"] } }), ranges);
+        let circle = rawdoc! { "$centerSphere": [[0, 0], 1] };
+        let places = rawdoc! { "$_internalBucketGeoWithin": {
+            "withinRegion": circle.clone(), "field": "l",
+        } };
+        assert_eq!(told(rawdoc! { "l": { "$geoWithin": circle } }), places);
+        // Nothing is known of what is missing, of arrays and of what is negated.
+        for filter in [
+            rawdoc! { "x": null },
+            rawdoc! { "x": [1] },
+            rawdoc! { "x": { "$in": [1, null] } },
+            rawdoc! { "x": { "$not": { "$gt": 1 } } },
+            rawdoc! { "x": { "$exists": false } },
+            rawdoc! { "x": { "$type": "string" } },
+            rawdoc! { "$nor": [{ "x": 1 }] },
+            rawdoc! { "$or": [{ "x": 1 }, { "y": null }] },
+        ] {
+            assert_eq!(told(filter), rawdoc! {});
+        }
+    }
+
+    #[test]
+    fn the_values_of_buckets_are_compared_in_the_order_of_all_values() {
+        let context = Context::default();
+        let matches = |filter: &RawDocument, bucket: &RawDocument| {
+            let filter = Filter::parse(filter, &context).unwrap();
+            filter.try_matches(bucket).unwrap()
+        };
+        let below = rawdoc! { "control.min.x": { "$_internalExprLt": 5 } };
+        let with = |least: bson::RawBson| rawdoc! { "control": { "min": { "x": least } } };
+        assert!(matches(&below, &with(4.into())));
+        assert!(!matches(&below, &with(5.into())));
+        // Not a number is the least number, and numbers come before strings.
+        assert!(matches(&below, &with(f64::NAN.into())));
+        assert!(!matches(&below, &with("a".into())));
+        // What is or lies in an array is not known.
+        let array: bson::RawArrayBuf = [9].into_iter().collect();
+        assert!(matches(&below, &with(array.into())));
+        assert!(matches(&below, &rawdoc! { "control": {} }));
+        let above = rawdoc! { "control.max.x": { "$_internalExprGt": 5 } };
+        assert!(!matches(&above, &rawdoc! { "control": {} }));
+    }
+
+    #[test]
+    fn a_place_in_a_column_is_looked_for() {
+        let context = Context::default();
+        let asked = rawdoc! { "$_internalBucketGeoWithin": {
+            "withinRegion": { "$centerSphere": [[0, 0], 0.1] }, "field": "a.l",
+        } };
+        let filter = Filter::parse(&asked, &context).unwrap();
+        assert_eq!(filter.to_document(), asked);
+        let found = |column: RawDocumentBuf| {
+            let bucket = rawdoc! { "data": { "a": column } };
+            filter.try_matches(&bucket).unwrap()
+        };
+        assert!(found(
+            rawdoc! { "0": { "l": [90, 0] }, "3": { "l": [1, 1] } }
+        ));
+        assert!(!found(rawdoc! { "0": { "l": [90, 0] }, "3": 5 }));
+        assert!(!found(rawdoc! {}));
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 
 use banyan_access::audit_config::{PARAMETER, asked, describe, require};
 use banyan_access::check::Access;
-use banyan_document::DocumentWriter;
 use banyan_security::Action;
 
+use super::pass;
 use crate::context::{CommandResult, CommandSpec, Context, run};
 
 pub const GET: CommandSpec = CommandSpec::new(
@@ -32,12 +32,5 @@ async fn get(context: &Context<'_>) -> CommandResult {
 async fn set(context: &Context<'_>) -> CommandResult {
     require()?;
     let value = asked(&context.request.body)?;
-    let mut command = DocumentWriter::new();
-    command.begin_document("_configsvrSetClusterParameter");
-    command.append_doc(PARAMETER, &value);
-    command.end();
-    let router = context.router;
-    let reply = router.on_config("admin", &command.finish()).await?;
-    router.refresh_settings().await;
-    Ok(reply)
+    pass::change_parameter(context, PARAMETER, &value).await
 }

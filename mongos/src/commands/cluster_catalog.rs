@@ -1,20 +1,20 @@
 //! `$listClusterCatalog`: what the collections of the cluster are, and on which shards.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use banyan_query::cluster_catalog::{self, Options, Placement, STAGE, Sharding};
+use banyan_sharding::routing::CollectionEntry;
 use banyan_sharding::split::chunk_bytes_max;
-use banyan_wire::{CommandError, ErrorCode, Outgoing};
+use banyan_wire::{CommandError, ErrorCode, Outgoing, ReplicaSet};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::{forward, own_sources};
-use crate::catalog::Route;
 use crate::context::{CommandResult, Context};
 use crate::errors::query_error;
 use crate::fields;
 use crate::merge::{Merge, Shape};
-use crate::shards::find_all;
+use crate::shards::{aggregate_all, find_all};
 
 const MEGABYTE: u64 = 1 << 20;
 
@@ -62,52 +62,78 @@ async fn databases(context: &Context<'_>) -> Result<BTreeSet<String>, CommandErr
     Ok(names.chain(own).map(str::to_owned).collect())
 }
 
-/// The sharded collections.
+/// The sharded collections, with the shards that own a part of each.
 struct Sharded {
-    routes: HashMap<String, Arc<Route>>,
+    collections: HashMap<String, (CollectionEntry, Vec<Arc<str>>)>,
     /// Of a large chunk, where a collection says nothing of it.
     chunk_bytes: u64,
 }
 
 impl Sharded {
     async fn read(context: &Context<'_>) -> Result<Sharded, CommandError> {
-        let (config, catalog) = (&context.router.config, &context.router.catalog);
+        let config = &context.router.config;
         let setting = rawdoc! { "_id": "chunksize" };
         let setting = find_all(config, "settings", &setting, &rawdoc! {"_id": 1}).await?;
         let entries = find_all(config, "collections", &rawdoc! {}, &rawdoc! {"_id": 1}).await?;
-        let mut routes = HashMap::new();
-        for ns in entries.iter().filter_map(|entry| entry.get_str("_id").ok()) {
-            // What is known of it here may be older than the entry.
-            catalog.forget(ns);
-            let route = catalog.route(ns).await?;
-            routes.extend(route.map(|route| (ns.to_owned(), route)));
+        let is_sharded = |entry: &&RawDocumentBuf| {
+            !fields::get_flag(entry, "dropped") && !fields::get_flag(entry, "unsplittable")
+        };
+        let mut owners = owners(config).await?;
+        let mut collections = HashMap::new();
+        for entry in entries.iter().filter(is_sharded) {
+            let entry = CollectionEntry::parse(entry).map_err(|error| {
+                CommandError::new(
+                    ErrorCode::FailedToParse,
+                    format!("config.collections: {error}"),
+                )
+            })?;
+            let shards = owners.remove(&entry.uuid).unwrap_or_default();
+            let shards = shards.into_iter().collect();
+            collections.insert(entry.ns.clone(), (entry, shards));
         }
         Ok(Sharded {
-            routes,
+            collections,
             chunk_bytes: chunk_bytes_max(setting.first().map(|setting| &**setting)),
         })
     }
 
     fn placement(&self, ns: &str, home: &Arc<str>) -> Placement {
-        let found = self.routes.get(ns);
-        let Some((route, table)) = found.and_then(|route| Some((route, route.table.as_ref()?)))
-        else {
+        let Some((entry, shards)) = self.collections.get(ns) else {
             return Placement {
                 shards: vec![home.clone()],
                 sharding: None,
             };
         };
-        let entry = table.entry();
         let bytes = entry.chunk_bytes_max.unwrap_or(self.chunk_bytes);
         Placement {
-            shards: route.shards(),
+            shards: shards.clone(),
             sharding: Some(Sharding {
-                key: table.pattern().document().to_owned(),
+                key: entry.pattern.document().to_owned(),
                 is_balanced: entry.balanced,
                 chunk_megabytes: i32::try_from(bytes / MEGABYTE).unwrap_or(i32::MAX),
             }),
         }
     }
+}
+
+/// The shards that own chunks, by the collection's UUID: the config servers know without handing out the
+/// chunks themselves.
+async fn owners(
+    config: &ReplicaSet,
+) -> Result<BTreeMap<[u8; 16], BTreeSet<Arc<str>>>, CommandError> {
+    let owned = rawdoc! { "$group": { "_id": { "uuid": "$uuid", "shard": "$shard" } } };
+    let mut owners = BTreeMap::<_, BTreeSet<Arc<str>>>::new();
+    for found in aggregate_all(config, "chunks", [owned]).await? {
+        let owned = found.get_document("_id");
+        let owned =
+            owned.and_then(|owned| Ok((owned.get_binary("uuid")?, owned.get_str("shard")?)));
+        if let Ok((uuid, shard)) = owned
+            && let Ok(uuid) = uuid.bytes.try_into()
+        {
+            owners.entry(uuid).or_default().insert(shard.into());
+        }
+    }
+    Ok(owners)
 }
 
 async fn of_database(

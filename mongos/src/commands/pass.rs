@@ -2,7 +2,7 @@
 
 use banyan_document::DocumentWriter;
 use banyan_wire::{CommandError, RequestOptions};
-use bson::RawDocumentBuf;
+use bson::{RawDocument, RawDocumentBuf};
 
 use crate::context::Context;
 
@@ -70,5 +70,21 @@ pub async fn change_settings(
 ) -> Result<RawDocumentBuf, CommandError> {
     let reply = to_config(context, name, &[]).await?;
     context.router.refresh_settings().await;
+    Ok(reply)
+}
+
+/// The same of a parameter whose new value is not what the client wrote.
+pub async fn change_parameter(
+    context: &Context<'_>,
+    name: &str,
+    value: &RawDocument,
+) -> Result<RawDocumentBuf, CommandError> {
+    let mut command = DocumentWriter::new();
+    command.begin_document("_configsvrSetClusterParameter");
+    command.append_doc(name, value);
+    command.end();
+    let router = context.router;
+    let reply = router.on_config("admin", &command.finish()).await?;
+    router.refresh_settings().await;
     Ok(reply)
 }

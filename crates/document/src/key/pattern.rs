@@ -132,6 +132,8 @@ impl Keys {
 pub(super) type Met = Vec<(usize, usize)>;
 
 const FIELDS_MAX: usize = 32;
+/// The cells of all places in a column of a bucket of measurements.
+pub const SPHERE_OF_COLUMN: &str = "2dsphere_bucket";
 /// The field of a text index's keys that holds a term.
 const TERM_FIELD: &str = "_fts";
 /// The last part of a path that stands for all fields.
@@ -603,7 +605,7 @@ fn parse_order(value: RawBsonRef<'_>) -> Result<FieldOrder, KeyPatternError> {
     }
     match value {
         RawBsonRef::String("hashed") => Ok(FieldOrder::Hashed),
-        RawBsonRef::String("2dsphere") => Ok(FieldOrder::Sphere),
+        RawBsonRef::String("2dsphere" | SPHERE_OF_COLUMN) => Ok(FieldOrder::Sphere),
         RawBsonRef::String("2d") => Ok(FieldOrder::Plane),
         RawBsonRef::String(plugin @ ("text" | "geoHaystack")) => {
             Err(KeyPatternError::Unsupported(plugin.to_string()))

@@ -7,6 +7,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::options::TimeSeries;
 use crate::element::elements;
+use crate::key::SPHERE_OF_COLUMN;
 use crate::number::Number;
 use crate::writer::DocumentWriter;
 
@@ -22,10 +23,18 @@ pub enum NoIndex {
 /// Before the name of a field: its least value and its greatest one in a bucket.
 const MIN: &str = "control.min.";
 const MAX: &str = "control.max.";
+/// Before the name of a field whose values are looked at one by one.
+const COLUMNS: &str = "data.";
 
 /// The field of the measurements whose least or greatest value in a bucket a path is.
 pub fn bounded_field(path: &str) -> Option<&str> {
     path.strip_prefix(MIN).or_else(|| path.strip_prefix(MAX))
+}
+
+/// The field of the measurements whose places in a bucket an index is over.
+pub fn column_field<'k>(path: &'k str, order: RawBsonRef<'_>) -> Option<&'k str> {
+    let is_of_column = order == RawBsonRef::String(SPHERE_OF_COLUMN);
+    path.strip_prefix(COLUMNS).filter(|_| is_of_column)
 }
 
 /// The key pattern over buckets.
@@ -36,6 +45,10 @@ pub fn to_buckets(key: &RawDocument, series: &TimeSeries) -> Result<RawDocumentB
         let name = element.name();
         if let Some(path) = series.meta_path(name) {
             out.append_element_as(&path, &element);
+            continue;
+        }
+        if name != time && element.value() == RawBsonRef::String("2dsphere") {
+            out.append_str(&format!("{COLUMNS}{name}"), SPHERE_OF_COLUMN);
             continue;
         }
         let Some(order) = Number::from_raw(element.value()) else {
@@ -69,6 +82,10 @@ pub fn to_measurements(key: &RawDocument, series: &TimeSeries) -> Option<RawDocu
                 return None;
             }
             out.append_element_as(field, &element);
+            continue;
+        }
+        if let Some(field) = column_field(element.name(), element.value()) {
+            out.append_str(field, "2dsphere");
             continue;
         }
         let rest = element.name().strip_prefix("meta")?;

@@ -125,10 +125,14 @@ impl TimeSeries {
 
     /// The name that a path of measurements has in buckets, if it is of the metadata.
     pub fn meta_path(&self, path: &str) -> Option<String> {
-        let meta = self.meta_field.as_deref()?;
-        let rest = path.strip_prefix(meta)?;
-        (rest.is_empty() || rest.starts_with('.')).then(|| format!("meta{rest}"))
+        meta_path(self.meta_field.as_deref()?, path)
     }
+}
+
+/// The same where the metadata have this name.
+pub fn meta_path(meta_field: &str, path: &str) -> Option<String> {
+    let rest = path.strip_prefix(meta_field)?;
+    (rest.is_empty() || rest.starts_with('.')).then(|| format!("meta{rest}"))
 }
 
 fn append_seconds(out: &mut DocumentWriter, name: &str, seconds: i64) {

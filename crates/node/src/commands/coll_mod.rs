@@ -2,7 +2,6 @@
 //! it unique; changes options of a collection.
 
 use banyan_access::check::Access;
-use banyan_replication::machine::names::keeps_pre_images;
 use banyan_replication::write::catalog_ops;
 use banyan_replication::write::validation::{ACTION, LEVEL, VALIDATOR};
 use banyan_storage::{CatalogChange, Collection, IndexDefinition, Namespace};
@@ -11,7 +10,7 @@ use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use super::capped::{self, Limits};
 use super::clustered::{self, EXPIRE};
-use super::images::{self, IMAGES};
+use super::images::{self, IMAGES, RECORD_IMAGES};
 use super::index_modification::{IndexOption, made_unique};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::time_series;
@@ -41,13 +40,9 @@ pub static SPEC: CommandSpec = CommandSpec::new("collMod", Run::Future(run))
         "timeseries",
         EXPIRE,
         IMAGES,
+        RECORD_IMAGES,
         "dryRun",
-    ])
-    // What it once asked for, another option does now.
-    .ignored(&[RECORD_IMAGES]);
-
-/// What `changeStreamPreAndPostImages` was called before.
-const RECORD_IMAGES: &str = "recordPreImages";
+    ]);
 
 /// What a field has to be, whatever the others are.
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
@@ -135,9 +130,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
         None => option,
     });
     let validation = validation::Asked::parse(ctx)?;
-    let keep_images = given(IMAGES)
-        .map(|field| images::parse(ctx.database(), field))
-        .transpose()?;
+    let images = images::asked(ctx)?;
     let limits = Limits::of_change(ctx)?;
     // Found before anybody has to wait for it: nothing more comes to stand against it.
     let checked = match &asked {
@@ -200,10 +193,8 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
         false => limits.over(&collection),
     };
     let mut options = validation.with(&options);
-    if let Some(keep) = keep_images
-        && keep != keeps_pre_images(&options)
-    {
-        options = images::with(&options, keep);
+    if let Some(asked) = images {
+        options = asked.over(&options);
     }
     if let Some(seconds) = seconds {
         options = clustered::with_seconds(&options, seconds);

@@ -63,7 +63,7 @@ fn convert<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let source = source(ctx, &namespace)?;
         index_changes::check_routing(ctx, &namespace)?;
         index_builds::refuse_builds(&source)?;
-        let options = limits.among(&source.options);
+        let options = with_own_count(limits, &source).among(&source.options);
         let copied = copy(ctx, &source, &staged, options, &locks).await;
         let settled = match copied {
             Ok(copy) => {
@@ -132,7 +132,7 @@ fn clone<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 format!("Invalid system namespace: {to}"),
             ));
         }
-        let mut options = limits.among(&source.options);
+        let mut options = with_own_count(limits, &source).among(&source.options);
         if is_temporary {
             options.append(cstr!("temp"), true);
         }
@@ -149,6 +149,15 @@ fn limits(ctx: &CommandContext<'_>) -> Result<Limits, CommandError> {
         size: Some(capped::size_of_copy(ctx)?),
         max: None,
     })
+}
+
+/// A capped collection keeps how many documents it holds at most.
+fn with_own_count(limits: Limits, source: &Collection) -> Limits {
+    let own = source.capped_limits();
+    Limits {
+        max: own.and_then(|own| own.documents),
+        ..limits
+    }
 }
 
 fn random_name() -> String {

@@ -13,8 +13,8 @@ use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::capped;
 use super::clustered::{self, CLUSTERED, EXPIRE, location};
-use super::create_options::Others;
-use super::images::{self, IMAGES};
+use super::create_options::{self, Others};
+use super::images::{self, IMAGES, RECORD_IMAGES};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::time_series;
 use super::validation;
@@ -49,9 +49,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("create", Run::Future(run))
         "encryptedFields",
         "temp",
         "flags",
+        RECORD_IMAGES,
     ])
-    // What it once asked for, another option does now.
-    .ignored(&["recordPreImages"])
     .computes();
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
@@ -78,6 +77,7 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
         .map(views::changes::on)
         .transpose()?;
     refuse_temporary(ctx)?;
+    let series = time_series::create::parse(ctx)?;
     // That there is such a collection is told before what is wrong with its indexes.
     let late = |error: CommandError| match () {
         () if is_of_form(&error) => error,
@@ -110,7 +110,7 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
         )));
     }
     let seconds = expiration(ctx, clustered.is_some())?;
-    if let Some(series) = time_series::create::parse(ctx)? {
+    if let Some(series) = series {
         if ctx.field("flags").is_some_and(|field| !field.is_null()) {
             return Err(CommandError::new(
                 ErrorCode::InvalidOptions,
@@ -138,10 +138,8 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     if let Some(automatic) = others.automatic {
         options.append(cstr!("autoIndexId"), automatic);
     }
-    if let Some(field) = ctx.field(IMAGES).filter(|field| !field.is_null())
-        && images::parse(ctx.database(), field)?
-    {
-        images::append(&mut options);
+    if let Some(asked) = images::asked(ctx)? {
+        asked.append(&mut options);
     }
     for (name, value) in others.kept.iter().flatten() {
         options.append(name, value);
@@ -172,7 +170,9 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     }
     catalog_ops::refuse_other_case(&node.replica, &namespace)?;
     validation::check(&namespace, &options)?;
-    let change: CatalogChange = catalog_ops::creation(&node.replica, &namespace, options);
+    let format = create_options::id_format(ctx);
+    let change: CatalogChange =
+        catalog_ops::creation_with_id_format(&node.replica, &namespace, options, format);
     catalog_ops::apply(&node.replica, &[change], term).await?;
     Ok(done())
 }
@@ -204,7 +204,7 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
         return Ok(());
     }
     match field.name {
-        "capped" | "autoIndexId" | "temp" | "recordPreImages" => field.bool().map(drop),
+        "capped" | "autoIndexId" | "temp" | RECORD_IMAGES => field.bool().map(drop),
         "collation" => match Collator::parse_default(field.document()?).map_err(collation::error) {
             // What the fields say together is told later.
             Err(error) if is_of_form(&error) => Err(error),
@@ -214,6 +214,7 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
         "timeseries" => time_series::create::check_form(field),
         CLUSTERED => clustered::check_form(field),
         IMAGES => images::check_form(field),
+        "indexOptionDefaults" => create_options::check_defaults_form(field),
         "viewOn" => views::changes::on(field).map(drop),
         "pipeline" => views::changes::stages(field).map(drop),
         EXPIRE | "flags" => field.i64().map(drop),

@@ -62,7 +62,7 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
     }
     create::refuse_reserved(&namespace)?;
     let measured = time_series::named(ctx, namespace.collection());
-    let asked = Asked::parse(ctx, measured.as_ref().map(|(_, series)| series))?;
+    let asked = Asked::parse(ctx, measured.as_ref())?;
     let quorum = ctx.field("commitQuorum").filter(|field| !field.is_null());
     let quorum = quorum.map(|field| quorum::parse(node, field)).transpose()?;
     let asked = asked.normalized()?;
@@ -159,13 +159,15 @@ pub fn plan(
 /// The specifications in the command, whose outlines are right.
 struct Asked<'a> {
     specs: Vec<Cow<'a, RawDocument>>,
+    /// What those over buckets were asked as, of which collection.
+    originals: Option<(Vec<&'a RawDocument>, &'a TimeSeries)>,
     ignores_unknown: bool,
 }
 
 impl<'a> Asked<'a> {
     fn parse(
         ctx: &'a CommandContext<'_>,
-        series: Option<&TimeSeries>,
+        measured: Option<&'a (Arc<Collection>, TimeSeries)>,
     ) -> Result<Asked<'a>, CommandError> {
         let ignores_unknown = ctx.field("ignoreUnknownIndexOptions");
         let ignores_unknown = ignores_unknown
@@ -193,10 +195,14 @@ impl<'a> Asked<'a> {
             ));
         }
         // What they are over buckets is worked out before anything else is said of them.
-        let on_buckets = |spec| match series {
-            Some(series) => time_series::indexes::to_buckets(spec, series).map(Cow::Owned),
+        let on_buckets = |spec| match measured {
+            Some((buckets, series)) => {
+                let collator = buckets.collator.as_ref();
+                time_series::indexes::to_buckets(spec, series, collator).map(Cow::Owned)
+            }
             None => Ok(Cow::Borrowed(spec)),
         };
+        let originals = measured.map(|(_, series)| (asked.clone(), series));
         let asked = asked.into_iter().map(on_buckets);
         let specs: Vec<Cow<'_, RawDocument>> = asked.collect::<Result<_, CommandError>>()?;
         for spec in &specs {
@@ -205,18 +211,25 @@ impl<'a> Asked<'a> {
         }
         Ok(Asked {
             specs,
+            originals,
             ignores_unknown,
         })
     }
 
     /// As they are kept.
     fn normalized(&self) -> Result<Vec<RawDocumentBuf>, CommandError> {
-        let normalized = self.specs.iter().map(|spec| {
-            index_outline::normalize(spec, self.ignores_unknown).map_err(|error| {
+        let normalized = self.specs.iter().enumerate().map(|(at, spec)| {
+            let kept = index_outline::normalize(spec, self.ignores_unknown).map_err(|error| {
                 match index_expiry::names_specification(&error) {
                     true => error,
                     false => in_specification(spec, error),
                 }
+            })?;
+            let original = self.originals.as_ref();
+            let original = original.and_then(|(asked, series)| Some((asked.get(at)?, series)));
+            Ok(match original {
+                Some((asked, series)) => time_series::indexes::with_original(kept, asked, series),
+                None => kept,
             })
         });
         normalized.collect()
@@ -254,7 +267,7 @@ fn fresh(
         }
         if let (Ok(key), Ok(collation)) = (spec.get_document("key"), spec.get_document("collation"))
         {
-            geo_indexes::check_plane(key, collation)?;
+            geo_indexes::check_collation(key, collation)?;
         }
         refuse_unique_hash(&spec)?;
         if let Some(rules) = &rules {

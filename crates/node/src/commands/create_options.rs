@@ -1,6 +1,7 @@
 //! Options of `create` that say nothing to this engine: checked as they are in MongoDB, and kept
 //! where a listing shows them.
 
+use banyan_document::Number;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -174,6 +175,22 @@ fn engines(field: Field<'_>) -> Result<&RawDocument, CommandError> {
         }
     }
     Ok(engines)
+}
+
+/// What `indexOptionDefaults` has to be, whatever other fields are.
+pub fn check_defaults_form(field: Field<'_>) -> Result<(), CommandError> {
+    match index_defaults(field) {
+        // Which engines there are is asked later.
+        Err(error) if error.code != ErrorCode::InvalidOptions => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The format of keys of the index over `_id`, where it is asked for.
+pub fn id_format(ctx: &CommandContext<'_>) -> Option<i32> {
+    let index = ctx.field("idIndex")?.value.as_document()?;
+    let format = index.get("v").ok().flatten().and_then(Number::from_raw)?;
+    format.to_i32_exact()
 }
 
 fn index_defaults(field: Field<'_>) -> Result<&RawDocument, CommandError> {

@@ -1,6 +1,7 @@
 //! What the specification of an index over shapes or points may say.
 
 use banyan_document::Number;
+use banyan_document::key::SPHERE_OF_COLUMN;
 use banyan_geo::grid::GridError;
 use banyan_storage::kind;
 use banyan_wire::{CommandError, ErrorCode};
@@ -57,32 +58,46 @@ pub fn check_grid(options: &RawDocument) -> Result<(), CommandError> {
 }
 
 /// The points of an index are compared by no collation, and neither is what is beside them.
-pub fn check_plane(key: &RawDocument, collation: &RawDocument) -> Result<(), CommandError> {
-    let mut fields = key.iter().flatten();
-    match fields.any(|(_, value)| value == RawBsonRef::String("2d")) {
-        true => Err(CommandError::new(
+pub fn check_collation(key: &RawDocument, collation: &RawDocument) -> Result<(), CommandError> {
+    let mut orders = key.iter().flatten().map(|(_, order)| order);
+    let of_points = ["2d", SPHERE_OF_COLUMN];
+    let kind = orders.find_map(|order| {
+        let mut kinds = of_points.into_iter();
+        kinds.find(|kind| order == RawBsonRef::String(kind))
+    });
+    match kind {
+        Some(kind) => Err(CommandError::new(
             ErrorCode::CannotCreateIndex,
             format!(
-                "Index type '2d' does not support collation: {}",
+                "Index type '{kind}' does not support collation: {}",
                 errors::shown(RawBsonRef::Document(collation))
             ),
         )),
-        false => Ok(()),
+        None => Ok(()),
     }
 }
 
 /// The version of an index over shapes on the sphere: the newest, unless another one is asked for.
-pub fn sphere_version(asked: Option<i64>) -> Result<i32, CommandError> {
+pub fn sphere_version(key: &RawDocument, asked: Option<i64>) -> Result<i32, CommandError> {
+    let mut orders = key.iter().flatten().map(|(_, order)| order);
+    let is_of_columns = orders.any(|order| order == RawBsonRef::String(SPHERE_OF_COLUMN));
     match asked {
+        Some(1 | 2) if is_of_columns => refuse_version(asked, "[3]"),
         None | Some(3) => Ok(3),
         Some(2) => Ok(2),
         Some(1) => Ok(1),
-        Some(other) => Err(CommandError::new(
-            ErrorCode::CannotCreateIndex,
-            format!(
-                "unsupported geo index version {{ 2dsphereIndexVersion : {other} }}, only \
-                 versions: [1,2,3] are supported"
-            ),
-        )),
+        other if is_of_columns => refuse_version(other, "[3]"),
+        other => refuse_version(other, "[1,2,3]"),
     }
+}
+
+fn refuse_version(asked: Option<i64>, supported: &str) -> Result<i32, CommandError> {
+    Err(CommandError::new(
+        ErrorCode::CannotCreateIndex,
+        format!(
+            "unsupported geo index version {{ 2dsphereIndexVersion : {} }}, only versions: \
+             {supported} are supported",
+            asked.unwrap_or_default()
+        ),
+    ))
 }

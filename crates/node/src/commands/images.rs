@@ -1,4 +1,4 @@
-//! The option `changeStreamPreAndPostImages` of `create` and `collMod`.
+//! The options `changeStreamPreAndPostImages` and `recordPreImages` of `create` and `collMod`.
 //!
 //! The log keeps every document's earlier state anyway; the option says whether change streams may
 //! show it.
@@ -6,9 +6,12 @@
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
+use crate::context::CommandContext;
 use crate::params::{self, Field};
 
 pub const IMAGES: &str = "changeStreamPreAndPostImages";
+/// What its forerunner asked for; it is kept and shown, and means nothing any more.
+pub const RECORD_IMAGES: &str = "recordPreImages";
 
 /// Whether it turns the images on.
 pub fn parse(database: &str, field: Field<'_>) -> Result<bool, CommandError> {
@@ -52,32 +55,81 @@ pub fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     parse("", field).map(drop)
 }
 
-pub fn append(options: &mut RawDocumentBuf) {
-    options.append(
-        cstr!("changeStreamPreAndPostImages"),
-        rawdoc! { "enabled": true },
-    );
+/// What `create` or `collMod` asks for.
+#[derive(Clone, Copy)]
+pub struct Asked {
+    images: Option<bool>,
+    records: Option<bool>,
+}
+
+/// `None`: of neither option anything is said.
+pub fn asked(ctx: &CommandContext<'_>) -> Result<Option<Asked>, CommandError> {
+    let given = |name| ctx.field(name).filter(|field: &Field<'_>| !field.is_null());
+    let images = given(IMAGES).map(|field| parse(ctx.database(), field));
+    let records = given(RECORD_IMAGES).map(|field| field.bool());
+    let asked = Asked {
+        images: images.transpose()?,
+        records: records.transpose()?,
+    };
+    let refuse = |text: String| Err(CommandError::new(ErrorCode::InvalidOptions, text));
+    match (asked.images, asked.records) {
+        (None, None) => Ok(None),
+        (Some(true), Some(true)) => refuse(format!(
+            "'{IMAGES}.enabled' and '{RECORD_IMAGES}' cannot be set to 'true' simultaneously"
+        )),
+        (_, Some(true)) if ctx.database() == "local" => refuse(format!(
+            "{RECORD_IMAGES} collection option is not supported on the local database"
+        )),
+        _ => Ok(Some(asked)),
+    }
+}
+
+impl Asked {
+    pub fn append(self, options: &mut RawDocumentBuf) {
+        if self.images == Some(true) {
+            let enabled = rawdoc! { "enabled": true };
+            options.append(cstr!("changeStreamPreAndPostImages"), enabled);
+        }
+        if self.records == Some(true) {
+            options.append(cstr!("recordPreImages"), true);
+        }
+    }
+
+    /// A collection's options with what is asked for: of the two options one is on at most.
+    pub fn over(self, options: &RawDocument) -> RawDocumentBuf {
+        let is_on = |name: &str| match options.get(name) {
+            Ok(Some(RawBsonRef::Boolean(value))) => value,
+            Ok(Some(RawBsonRef::Document(option))) => option.get_bool("enabled").unwrap_or(false),
+            _ => false,
+        };
+        let after = Asked {
+            images: Some(match (self.images, self.records) {
+                (Some(images), _) => images,
+                (None, Some(true)) => false,
+                _ => is_on(IMAGES),
+            }),
+            records: Some(match (self.records, self.images) {
+                (Some(records), _) => records,
+                (None, Some(_)) => false,
+                (None, None) => is_on(RECORD_IMAGES),
+            }),
+        };
+        let mut changed = RawDocumentBuf::new();
+        let (before, behind): (Vec<_>, Vec<_>) = options
+            .iter()
+            .flatten()
+            .filter(|(name, _)| ![IMAGES, RECORD_IMAGES].contains(&name.as_str()))
+            .partition(|(name, _)| BEFORE.contains(&name.as_str()));
+        for (name, value) in before {
+            changed.append(name, value);
+        }
+        after.append(&mut changed);
+        for (name, value) in behind {
+            changed.append(name, value);
+        }
+        changed
+    }
 }
 
 /// What stands before them among the options of a collection.
 const BEFORE: [&str; 5] = ["capped", "size", "max", "autoIndexId", "temp"];
-
-/// A collection's options with the images turned on or off.
-pub fn with(options: &RawDocument, keep: bool) -> RawDocumentBuf {
-    let mut changed = RawDocumentBuf::new();
-    let (before, behind): (Vec<_>, Vec<_>) = options
-        .iter()
-        .flatten()
-        .filter(|(name, _)| name.as_str() != IMAGES)
-        .partition(|(name, _)| BEFORE.contains(&name.as_str()));
-    for (name, value) in before {
-        changed.append(name, value);
-    }
-    if keep {
-        append(&mut changed);
-    }
-    for (name, value) in behind {
-        changed.append(name, value);
-    }
-    changed
-}

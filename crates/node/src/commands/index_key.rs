@@ -1,6 +1,6 @@
 //! The key of an index that is asked for: what its parts may be, each by itself and together.
 
-use banyan_document::key::{KeyPattern, KeyPatternError};
+use banyan_document::key::{KeyPattern, KeyPatternError, SPHERE_OF_COLUMN};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
@@ -55,7 +55,9 @@ pub fn check_pattern(key: &RawDocument) -> Result<KeyPattern, CommandError> {
             return refuse(format!("'{}' is a name of text indexes", name.as_str()));
         }
         match value {
-            RawBsonRef::String("hashed" | "2dsphere" | "2d" | banyan_text::PLUGIN) => {}
+            RawBsonRef::String(
+                "hashed" | "2dsphere" | "2d" | SPHERE_OF_COLUMN | banyan_text::PLUGIN,
+            ) => {}
             RawBsonRef::String("geoHaystack") => {
                 let message = "GeoHaystack indexes cannot be created in version 5.0 and above";
                 return refuse(message.to_owned());
@@ -64,8 +66,12 @@ pub fn check_pattern(key: &RawDocument) -> Result<KeyPattern, CommandError> {
             _ => {}
         }
     }
-    let orders = key.iter().flatten().map(|(_, order)| order);
-    let hashed = orders.filter(|order| *order == RawBsonRef::String("hashed"));
+    let orders = || key.iter().flatten().map(|(_, order)| order);
+    let has = |plugin| orders().any(|order| order == RawBsonRef::String(plugin));
+    if has("2dsphere") && has(SPHERE_OF_COLUMN) {
+        return refuse("Can't use more than one index plugin for a single index.".to_owned());
+    }
+    let hashed = orders().filter(|order| *order == RawBsonRef::String("hashed"));
     if hashed.count() > 1 {
         return Err(CommandError::new(
             ErrorCode::Location(31303),

@@ -123,7 +123,7 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
         ));
     }
     if let Some(collation) = collation.as_ref().filter(|named| **named != simple()) {
-        geo_indexes::check_plane(key, collation)?;
+        geo_indexes::check_collation(key, collation)?;
     }
     if prepares_unique && options.get_bool("unique").unwrap_or(false) {
         return Err(CommandError::new(
@@ -137,12 +137,18 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
     }
     let pattern = check_pattern(key)?;
     check_wildcard_options(&pattern, &options)?;
+    if format == 1 && pattern.is_wildcard() {
+        return Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            "an index over all fields has no format of keys with v=1",
+        ));
+    }
     if let Some(seconds) = expires {
         index_expiry::check_key(key, &pattern, spec)?;
         options.append(cstr!("expireAfterSeconds"), seconds);
     }
     if pattern.has_geo_field() && !pattern.has_plane_field() {
-        let sphere = geo_indexes::sphere_version(version.map(|(_, version)| version))?;
+        let sphere = geo_indexes::sphere_version(key, version.map(|(_, version)| version))?;
         version.map_or(Ok(()), |(field, _)| check_whole(field))?;
         options.append(cstr!("2dsphereIndexVersion"), sphere);
     } else if let Some((_, version)) = version {
@@ -225,6 +231,13 @@ fn refused(message: impl Into<String>) -> CommandError {
 
 /// A filter by what a document is alone.
 pub fn parse_partial_filter(filter: &RawDocument) -> Result<Filter, CommandError> {
+    parse_partial_filter_in(filter, &Context::default())
+}
+
+pub fn parse_partial_filter_in(
+    filter: &RawDocument,
+    context: &Context,
+) -> Result<Filter, CommandError> {
     for (name, _) in filter.iter().flatten() {
         let (code, what) = match name.as_str() {
             "$expr" => (ErrorCode::QueryFeatureNotAllowed, "$expr"),
@@ -237,7 +250,7 @@ pub fn parse_partial_filter(filter: &RawDocument) -> Result<Filter, CommandError
             format!("{what} is not allowed in this context"),
         ));
     }
-    errors::parse_filter(filter)
+    Filter::parse(filter, context).map_err(errors::query)
 }
 
 /// A filter that every member can answer at any time by the document alone.

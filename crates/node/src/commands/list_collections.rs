@@ -9,7 +9,7 @@ use banyan_access::reads_and_writes;
 use banyan_document::time_series::visible_name;
 use banyan_query::view;
 use banyan_replication::time_series;
-use banyan_storage::{Catalog, Collection};
+use banyan_storage::Collection;
 use banyan_wire::{CommandError, OWN_CONNECTION_ID};
 use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -81,8 +81,8 @@ fn list(ctx: &CommandContext<'_>) -> CommandResult {
     )
 }
 
-/// All collections of a database, with everything that is told of them: those with records, then
-/// time-series collections, views, and those of the server.
+/// All collections of a database, with everything that is told of them: those with records, then views,
+/// and those of the server.
 pub(super) fn all(
     ctx: &CommandContext<'_>,
     database: &str,
@@ -90,8 +90,12 @@ pub(super) fn all(
     let (catalog, snapshot) = ctx.node.replica.view();
     let collections = catalog.database(database).into_iter();
     let collections = collections.flat_map(|database| database.collections());
-    let mut all: Vec<_> = collections.map(|found| describe(found)).collect();
-    all.extend(time_series(&catalog, database));
+    let mut all = Vec::new();
+    for found in collections {
+        // A time-series collection stands before its buckets.
+        all.extend(time_series(found));
+        all.push(describe(found));
+    }
     for definition in views::definitions(&catalog, &snapshot, database, ctx.slot())? {
         if let Some(name) = view::name(&definition, database) {
             all.push(rawdoc! {
@@ -133,29 +137,25 @@ fn brief(described: &RawDocument) -> RawDocumentBuf {
     brief
 }
 
-/// The time-series collections of a database, by their buckets.
-fn time_series(catalog: &Catalog, database: &str) -> impl Iterator<Item = RawDocumentBuf> {
-    let collections = catalog.database(database).into_iter();
-    let collections = collections.flat_map(|database| database.collections());
-    collections.filter_map(|buckets| {
-        time_series::of(buckets)?;
-        let name = visible_name(buckets.namespace.collection())?;
-        let mut options = RawDocumentBuf::new();
-        for option in [
-            cstr!("collation"),
-            cstr!("expireAfterSeconds"),
-            cstr!("timeseries"),
-        ] {
-            if let Ok(Some(value)) = buckets.options.get(option.as_str()) {
-                options.append(option, value);
-            }
+/// The time-series collection whose buckets these are.
+fn time_series(buckets: &Collection) -> Option<RawDocumentBuf> {
+    time_series::of(buckets)?;
+    let name = visible_name(buckets.namespace.collection())?;
+    let mut options = RawDocumentBuf::new();
+    for option in [
+        cstr!("collation"),
+        cstr!("expireAfterSeconds"),
+        cstr!("timeseries"),
+    ] {
+        if let Ok(Some(value)) = buckets.options.get(option.as_str()) {
+            options.append(option, value);
         }
-        Some(rawdoc! {
-            "name": name,
-            "type": "timeseries",
-            "options": options,
-            "info": { "readOnly": false },
-        })
+    }
+    Some(rawdoc! {
+        "name": name,
+        "type": "timeseries",
+        "options": options,
+        "info": { "readOnly": false },
     })
 }
 

@@ -53,7 +53,10 @@ async fn re_index(ctx: &CommandContext<'_>) -> CommandResult {
             .await?;
     }
     let count = i32::try_from(collection.indexes.len()).unwrap_or(i32::MAX);
-    let specs = collection.indexes.iter().map(|index| index.spec.clone());
+    let specs = collection
+        .indexes
+        .iter()
+        .map(index_builds::in_newest_format);
     Ok(rawdoc! {
         "nIndexesWas": count,
         "nIndexes": count,

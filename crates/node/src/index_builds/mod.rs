@@ -32,7 +32,7 @@ use std::time::Duration;
 use banyan_execution::Interrupt;
 use banyan_storage::build::BuildAddress;
 use banyan_storage::{
-    CatalogChange, Collection, IndexBuild, IndexBuildDefinition, IndexDefinition, IndexId,
+    CatalogChange, Collection, Index, IndexBuild, IndexBuildDefinition, IndexDefinition, IndexId,
     Namespace,
 };
 use banyan_wire::{CommandError, ErrorCode};
@@ -227,15 +227,23 @@ pub async fn start_again(
     if collection.indexes.is_empty() {
         return Ok(None);
     }
-    let specs: Vec<_> = collection
-        .indexes
-        .iter()
-        .map(|index| index.spec.clone())
-        .collect();
+    let specs: Vec<_> = collection.indexes.iter().map(in_newest_format).collect();
     let options = rawdoc! { REBUILDS: true };
     let indexes = collection.indexes.iter();
     let removals = indexes.map(|index| removal(collection, index)).collect();
     begin(node, collection, &specs, options, removals, term).await
+}
+
+/// The specification of an index that is made anew, in the format of keys of today.
+pub fn in_newest_format(index: &Arc<Index>) -> RawDocumentBuf {
+    let mut spec = RawDocumentBuf::new();
+    for (name, value) in index.spec.iter().flatten() {
+        match name.as_str() {
+            "v" => spec.append(name, 2),
+            _ => spec.append(name, value),
+        }
+    }
+    spec
 }
 
 /// Starts to build an index that replaces the one of its name. As [`start`].

@@ -194,7 +194,9 @@ impl<'f> Conjunction<'f> {
                 self.take_item(inner, &path, self.items);
             }
             // Expressions do not know positions in arrays.
-            Predicate::ExprCompare(..) if path.parts().iter().any(|p| position(p).is_some()) => {
+            Predicate::ExprCompare(..) | Predicate::Extreme(..)
+                if path.parts().iter().any(|p| position(p).is_some()) =>
+            {
                 return;
             }
             _ => {}
@@ -271,10 +273,14 @@ impl Condition<'_> {
                 null(value.as_raw_bson_ref()) || !end(value.as_raw_bson_ref())
             }
             Predicate::Compare(_, value) => !end(value.as_raw_bson_ref()),
-            Predicate::ExprCompare(comparison, value) => match comparison {
-                Comparison::Eq | Comparison::Gt | Comparison::Gte => !end(value.as_raw_bson_ref()),
-                Comparison::Lt | Comparison::Lte => false,
-            },
+            Predicate::ExprCompare(comparison, value) | Predicate::Extreme(comparison, value) => {
+                match comparison {
+                    Comparison::Eq | Comparison::Gt | Comparison::Gte => {
+                        !end(value.as_raw_bson_ref())
+                    }
+                    Comparison::Lt | Comparison::Lte => false,
+                }
+            }
             Predicate::In { values, .. } => !values.iter().any(|v| null(v.as_raw_bson_ref())),
             _ => true,
         }

@@ -33,7 +33,9 @@ pub fn plane_cells(condition: &Condition<'_>, grid: &Grid) -> Option<Intervals<'
 /// What a condition asks of shapes.
 pub fn asked<'c>(condition: &Condition<'c>) -> Option<(Relation, &'c Arc<Shape>)> {
     match condition.predicate {
-        Predicate::Geo(geo) if !condition.negated => Some((geo.relation, &geo.shape)),
+        Predicate::Geo(geo) | Predicate::InBucket(geo) if !condition.negated => {
+            Some((geo.relation, &geo.shape))
+        }
         _ => None,
     }
 }

@@ -349,6 +349,13 @@ fn holding<'a>(
         Predicate::ExprCompare(comparison, value) if !arrays => {
             implied(*comparison, value.as_raw_bson_ref(), order)
         }
+        Predicate::Extreme(comparison, value) if !arrays => {
+            let value = value.as_raw_bson_ref();
+            let mut intervals = implied(*comparison, value, order)?;
+            // What is missing, null in an index, is below all of these.
+            intervals.exact = compare(value, RawBsonRef::Null).is_gt();
+            Some(intervals)
+        }
         Predicate::In { values, patterns } => any_of(values, patterns, arrays, order),
         Predicate::Regex(pattern) => matching(pattern, order),
         // An index has what is missing as null.
@@ -356,8 +363,10 @@ fn holding<'a>(
         Predicate::Type(set) => of_types(set),
         Predicate::Mod { .. } => Some(Intervals::inexact(vec![numbers()])),
         Predicate::ExprCompare(..)
+        | Predicate::Extreme(..)
         | Predicate::Bits(_)
         | Predicate::Geo(_)
+        | Predicate::InBucket(_)
         | Predicate::Near(_)
         | Predicate::Size(_)
         | Predicate::ElemMatchObject(_)

@@ -10,6 +10,7 @@ use banyan_document::number::{Number, Rounding};
 use banyan_document::path::{Leaf, Visit, visit_with};
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
+use super::buckets;
 use super::tree::{MatchNode, Predicate, Where};
 use crate::budget::Budget;
 use crate::comparison::Comparison;
@@ -50,6 +51,24 @@ pub(super) fn matches(
             predicate: Predicate::ExprCompare(..) | Predicate::Near(_),
             ..
         } => Ok(true),
+        MatchNode::Path {
+            path,
+            predicate: Predicate::Extreme(comparison, value),
+        } => {
+            budget.spend_bytes(document.as_bytes().len())?;
+            let value = value.as_raw_bson_ref();
+            Ok(buckets::extreme_holds(
+                document,
+                path,
+                *comparison,
+                value,
+                collator,
+            ))
+        }
+        MatchNode::Path {
+            path,
+            predicate: Predicate::InBucket(geo),
+        } => buckets::holds_some(document, path, geo, budget),
         MatchNode::Path { path, predicate } => matches_path(
             document,
             path.parts(),
@@ -136,7 +155,7 @@ impl Predicate {
             Predicate::Compare(op, operand) => {
                 compares(value, *op, operand.as_raw_bson_ref(), collator)
             }
-            Predicate::ExprCompare(..) => true,
+            Predicate::ExprCompare(..) | Predicate::Extreme(..) | Predicate::InBucket(_) => true,
             Predicate::In { values, patterns } => {
                 is_in(value, values, collator) || matches_any(value, patterns, budget)?
             }

@@ -11,6 +11,7 @@
 //! around the path, and so hold when it holds for none.
 
 mod bits;
+mod buckets;
 mod divide;
 mod equality;
 mod geo;
@@ -42,6 +43,7 @@ use crate::variables::Variables;
 
 pub use crate::comparison::Comparison;
 pub use bits::{BitTest, Bits};
+pub(crate) use buckets::column;
 pub(crate) use divide::{Divided, Part};
 pub(crate) use geo::is_shape;
 pub use geo::{Geo, GeoNear, metered};
@@ -133,7 +135,7 @@ impl Filter {
         Filter::of(MatchNode::And(children.collect()), collator, budget)
     }
 
-    fn of(
+    pub(crate) fn of(
         root: MatchNode,
         collator: Option<Collator>,
         budget: &Budget,

@@ -317,13 +317,16 @@ fn predicate_rank(predicate: &Predicate) -> u8 {
         },
         Predicate::Type(_) => 20,
         Predicate::Geo(_) => 21,
+        Predicate::InBucket(_) => 22,
         Predicate::Near(_) => 26,
-        Predicate::ExprCompare(comparison, _) => match comparison {
-            Comparison::Eq => 27,
-            Comparison::Gt => 28,
-            Comparison::Gte => 29,
-            Comparison::Lt => 30,
-            Comparison::Lte => 31,
-        },
+        Predicate::ExprCompare(comparison, _) | Predicate::Extreme(comparison, _) => {
+            match comparison {
+                Comparison::Eq => 27,
+                Comparison::Gt => 28,
+                Comparison::Gte => 29,
+                Comparison::Lt => 30,
+                Comparison::Lte => 31,
+            }
+        }
     }
 }

@@ -44,6 +44,21 @@ static OPERATORS: &[Operator] = &[
     row("$lte", |at, element| at.range(Comparison::Lte, element)),
     row("$gt", |at, element| at.range(Comparison::Gt, element)),
     row("$gte", |at, element| at.range(Comparison::Gte, element)),
+    row("$_internalExprEq", |at, element| {
+        at.extreme(Comparison::Eq, element)
+    }),
+    row("$_internalExprLt", |at, element| {
+        at.extreme(Comparison::Lt, element)
+    }),
+    row("$_internalExprLte", |at, element| {
+        at.extreme(Comparison::Lte, element)
+    }),
+    row("$_internalExprGt", |at, element| {
+        at.extreme(Comparison::Gt, element)
+    }),
+    row("$_internalExprGte", |at, element| {
+        at.extreme(Comparison::Gte, element)
+    }),
     row("$in", |at, element| {
         at.test(one_of("$in", element.value(), at.parser)?)
     }),
@@ -165,6 +180,20 @@ impl At<'_, '_> {
         element: &Element<'_>,
     ) -> Result<Option<MatchNode>, QueryError> {
         self.test(range(self.path, op, element.value())?)
+    }
+
+    fn extreme(
+        &self,
+        comparison: Comparison,
+        element: &Element<'_>,
+    ) -> Result<Option<MatchNode>, QueryError> {
+        match element.value() {
+            RawBsonRef::Undefined | RawBsonRef::Array(_) | RawBsonRef::RegularExpression(_) => {
+                let kind = kind::name(&element.value());
+                Err(bad(format!("{} cannot compare to {kind}", element.name())))
+            }
+            value => self.test(Predicate::Extreme(comparison, value.into())),
+        }
     }
 
     fn geo(&self, relation: Relation) -> Result<Option<MatchNode>, QueryError> {

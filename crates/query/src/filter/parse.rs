@@ -8,6 +8,7 @@ use banyan_document::number::Number;
 use banyan_document::path::Path;
 use bson::{RawBson, RawBsonRef, RawDocument, rawdoc};
 
+use super::buckets;
 use super::tree::{self, MatchNode, Predicate, Where};
 use crate::budget::Budget;
 use crate::comparison::Comparison;
@@ -52,6 +53,9 @@ static PATHLESS: &[(&str, Parse)] = &[
     }),
     ("$sampleRate", |parser, element| {
         parser.sample_rate(element.value()).map(Some)
+    }),
+    (buckets::GEO_WITHIN, |parser, element| {
+        buckets::parse_within(element.value(), parser.budget()).map(Some)
     }),
     ("$text", |parser, element| {
         parser.search(element.value()).map(Some)

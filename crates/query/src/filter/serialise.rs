@@ -6,6 +6,7 @@ use banyan_document::kind;
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::bits::BitTest;
+use super::buckets;
 use super::tree::{MatchNode, Predicate};
 use crate::comparison::Comparison;
 use crate::pattern::Pattern;
@@ -24,6 +25,10 @@ fn write(node: &MatchNode, out: &mut DocumentWriter) {
         MatchNode::Or(children) => branches("$or", children, out),
         MatchNode::Nor(children) => branches("$nor", children, out),
         MatchNode::Not(child) => match &**child {
+            MatchNode::Path {
+                predicate: Predicate::InBucket(_),
+                ..
+            } => branches("$nor", std::slice::from_ref(child), out),
             MatchNode::Path { path, predicate } => {
                 out.begin_document(&path.to_string());
                 out.begin_document("$not");
@@ -34,6 +39,10 @@ fn write(node: &MatchNode, out: &mut DocumentWriter) {
             MatchNode::And(children) if children.is_empty() => out.append_i32("$alwaysFalse", 1),
             other => branches("$nor", std::slice::from_ref(other), out),
         },
+        MatchNode::Path {
+            path,
+            predicate: Predicate::InBucket(geo),
+        } => buckets::write_within(path, geo, out),
         MatchNode::Path { path, predicate } => {
             out.begin_document(&path.to_string());
             test(predicate, out);
@@ -66,7 +75,7 @@ fn test(predicate: &Predicate, out: &mut DocumentWriter) {
         Predicate::Compare(comparison, value) => {
             out.append(comparison_name(*comparison), value.as_raw_bson_ref());
         }
-        Predicate::ExprCompare(comparison, value) => {
+        Predicate::ExprCompare(comparison, value) | Predicate::Extreme(comparison, value) => {
             out.append(implied_name(*comparison), value.as_raw_bson_ref());
         }
         Predicate::In { values, patterns } => {
@@ -114,6 +123,8 @@ fn test(predicate: &Predicate, out: &mut DocumentWriter) {
             out.end();
         }
         Predicate::Geo(geo) => write_fields(&geo.source, out),
+        // Written with its path.
+        Predicate::InBucket(_) => {}
         Predicate::Near(near) => write_fields(&near.source, out),
         Predicate::Size(size) => out.append_i32("$size", i32::try_from(*size).unwrap_or(i32::MAX)),
         Predicate::ElemMatchObject(inner) => {

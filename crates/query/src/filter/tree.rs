@@ -53,6 +53,9 @@ pub enum Predicate {
     /// What a comparison in the `$expr` beside it implies: in the order of all values, a missing
     /// field below null, arrays as a whole. Only planners need it.
     ExprCompare(Comparison, RawBson),
+    /// The least or the greatest value of a bucket: compared as in an `$expr`, and whatever is or lies in
+    /// an array meets it.
+    Extreme(Comparison, RawBson),
     /// `$in`: one of the values (sorted, each once) or a match of one of the patterns.
     In {
         values: Vec<RawBson>,
@@ -67,6 +70,8 @@ pub enum Predicate {
     },
     Bits(Bits),
     Geo(Geo),
+    /// Some measurement of a bucket meets it: the path is that of a column, and goes on in each value.
+    InBucket(Geo),
     /// Every document meets it: what it says is in which order documents are found.
     Near(Box<GeoNear>),
     /// The array as a whole, like the two below.
@@ -201,9 +206,12 @@ pub(super) fn suits_an_index(node: &MatchNode) -> bool {
     match node {
         MatchNode::And(children) | MatchNode::Or(children) => children.iter().all(suits_an_index),
         MatchNode::Path { predicate, .. } => match predicate {
-            Predicate::Compare(..) | Predicate::Exists | Predicate::Type(_) | Predicate::Geo(_) => {
-                true
-            }
+            Predicate::Compare(..)
+            | Predicate::Extreme(..)
+            | Predicate::Exists
+            | Predicate::Type(_)
+            | Predicate::Geo(_)
+            | Predicate::InBucket(_) => true,
             Predicate::In { patterns, .. } => patterns.is_empty(),
             _ => false,
         },

@@ -47,6 +47,7 @@ mod refused;
 mod replace;
 mod sample;
 mod sequence;
+mod series_near;
 mod sort;
 mod sort_key;
 mod source;

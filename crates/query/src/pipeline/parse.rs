@@ -13,7 +13,7 @@ use super::near_query::GeoNear;
 use super::sequence::Pipeline;
 use super::stage::Stage;
 use super::table::{self, Form, Place, Row};
-use super::{optimizer, outline, source, text_score};
+use super::{optimizer, outline, series_near, source, text_score};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, items};
@@ -53,6 +53,7 @@ impl Pipeline {
             Ok((members, metadata))
         };
         let (mut members, metadata) = context.folding.after_parsing(parse)?;
+        series_near::resolve(&mut members, context)?;
         optimizer::optimize(&mut members, &context.budget)?;
         let is_near = |member: &Member| member.stage.is::<GeoNear>();
         if members.iter().skip(1).any(is_near) {

@@ -3,19 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use banyan_document::time_series::{RowError, Rows};
-use banyan_document::{DocumentWriter, Number, elements, items};
-use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
+use banyan_document::time_series::{RowError, Rows, meta_path};
+use banyan_document::{DocumentWriter, Number, elements, field, items};
+use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::dependencies::Dependencies;
 use super::stage::{Changes, Division, Stage};
 use super::stage_run::{Flow, Next, StageRun, Start};
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::{error, type_name};
 use crate::filter::Filter;
 use crate::memory::{Holding, consumer};
-use crate::time_series;
+use crate::metadata::Metadata;
+use crate::time_series::{self, Measured};
 
 pub(super) const NAME: &str = "$_internalUnpackBucket";
 
@@ -27,6 +29,8 @@ pub struct UnpackBucket {
     choice: Option<Choice>,
     /// What the `$match` behind says of buckets stands before it.
     is_bounded: bool,
+    /// Measurements are told how far away their buckets are, and what is so far away.
+    hands_on_distances: bool,
 }
 
 /// The fields that measurements are to have.
@@ -103,6 +107,7 @@ pub(super) fn parse(
         span_s,
         choice,
         is_bounded: false,
+        hands_on_distances: false,
     }));
     Ok(())
 }
@@ -164,9 +169,19 @@ fn field_names(name: &str, value: RawBsonRef<'_>) -> Result<BTreeSet<String>, Qu
 }
 
 impl UnpackBucket {
-    /// What a filter of its measurements says of buckets by its conditions on their times.
-    pub(super) fn time_bounds(&self, filter: &Filter) -> Option<RawDocumentBuf> {
-        time_series::time_bounds(filter, &self.time_field, self.span_s)
+    /// What a filter of its measurements says of buckets.
+    pub(super) fn conditions(
+        &self,
+        filter: &Filter,
+        budget: &Budget,
+    ) -> Result<Option<Filter>, QueryError> {
+        let measured = Measured {
+            time_field: &self.time_field,
+            meta_field: self.meta_field.as_deref(),
+            span_s: self.span_s,
+            collator: filter.collator(),
+        };
+        time_series::conditions(filter, &measured, budget)
     }
 
     pub(super) fn is_bounded(&self) -> bool {
@@ -179,6 +194,18 @@ impl UnpackBucket {
             is_bounded: true,
             ..self.clone()
         }
+    }
+
+    pub(super) fn handing_on_distances(&self) -> UnpackBucket {
+        UnpackBucket {
+            hands_on_distances: true,
+            ..self.clone()
+        }
+    }
+
+    /// The path that buckets have metadata at, if it is one of metadata.
+    pub(super) fn meta_path(&self, path: &str) -> Option<String> {
+        meta_path(self.meta_field.as_deref()?, path)
     }
 
     fn has(&self, field: &str) -> bool {
@@ -268,7 +295,21 @@ impl StageRun for UnpackRun {
         let wanted = |field: &str| stage.has(field) && self.needed.needs(field);
         let meta_field = stage.meta_field.as_deref();
         let rows = Rows::of(document, &stage.time_field, meta_field, wanted);
-        let mut rows = rows.or_else(malformed)?;
+        let rows = rows.or_else(malformed)?;
+        let told = |told: Metadata| {
+            let value = field(document, told.field());
+            value.filter(|_| stage.hands_on_distances)
+        };
+        let (distance, place) = (told(Metadata::Distance), told(Metadata::Place));
+        let mut rows = rows.map(|mut row| {
+            if let Some(distance) = distance {
+                row.append(cstr!("$dis"), distance);
+            }
+            if let Some(place) = place {
+                row.append(cstr!("$pt"), place);
+            }
+            row
+        });
         for row in rows.by_ref() {
             match next.push(&row)? {
                 Flow::Continue => {}

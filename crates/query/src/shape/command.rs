@@ -36,12 +36,10 @@ static COMMANDS: [Command; 3] = [
         name: "find",
         options: &[
             ("filter", write_filter),
-            ("projection", |option, out| {
-                write_document(option, projection::projection, out);
-            }),
-            ("sort", |option, out| write_document(option, sort, out)),
-            ("min", |option, out| write_document(option, values, out)),
-            ("max", |option, out| write_document(option, values, out)),
+            ("projection", write_projection),
+            ("sort", write_sort),
+            ("min", write_values),
+            ("max", write_values),
             ("skip", write_number),
             ("limit", write_number),
             ("singleBatch", write_flag),
@@ -58,11 +56,7 @@ static COMMANDS: [Command; 3] = [
     Command {
         name: "aggregate",
         options: &[
-            ("pipeline", |option, out| {
-                if let RawBsonRef::Array(stages) = option.value() {
-                    out.append_array("pipeline", &stage::pipeline(stages));
-                }
-            }),
+            ("pipeline", write_pipeline),
             ("allowDiskUse", write_choice),
             ("collation", write_as_it_is),
             ("let", write_variables),
@@ -71,11 +65,7 @@ static COMMANDS: [Command; 3] = [
     Command {
         name: "distinct",
         options: &[
-            ("key", |option, out| {
-                if let RawBsonRef::String(path) = option.value() {
-                    out.append_str("key", &mark::path(path));
-                }
-            }),
+            ("key", write_path),
             ("query", write_filter),
             ("collation", write_as_it_is),
         ],
@@ -125,15 +115,35 @@ fn write_choice(option: &Element<'_>, out: &mut DocumentWriter) {
 }
 
 fn write_as_it_is(option: &Element<'_>, out: &mut DocumentWriter) {
-    if let RawBsonRef::Document(written) = option.value()
-        && !written.is_empty()
-    {
-        out.append_doc(option.name(), written);
-    }
+    write_document(option, RawDocument::to_owned, out);
 }
 
 fn write_variables(option: &Element<'_>, out: &mut DocumentWriter) {
     write_document(option, named, out);
+}
+
+fn write_projection(option: &Element<'_>, out: &mut DocumentWriter) {
+    write_document(option, projection::projection, out);
+}
+
+fn write_sort(option: &Element<'_>, out: &mut DocumentWriter) {
+    write_document(option, sort, out);
+}
+
+fn write_values(option: &Element<'_>, out: &mut DocumentWriter) {
+    write_document(option, values, out);
+}
+
+fn write_pipeline(option: &Element<'_>, out: &mut DocumentWriter) {
+    if let RawBsonRef::Array(stages) = option.value() {
+        out.append_array(option.name(), &stage::pipeline(stages));
+    }
+}
+
+fn write_path(option: &Element<'_>, out: &mut DocumentWriter) {
+    if let RawBsonRef::String(path) = option.value() {
+        out.append_str(option.name(), &mark::path(path));
+    }
 }
 
 impl QueryShape {

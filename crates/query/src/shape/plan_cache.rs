@@ -125,13 +125,15 @@ fn predicate(predicate: &Predicate, out: &mut String) {
             Comparison::Gt => "gt",
             Comparison::Gte => "gte",
         },
-        Predicate::ExprCompare(comparison, _) => match comparison {
-            Comparison::Eq => "expr-eq",
-            Comparison::Lt => "expr-lt",
-            Comparison::Lte => "expr-lte",
-            Comparison::Gt => "expr-gt",
-            Comparison::Gte => "expr-gte",
-        },
+        Predicate::ExprCompare(comparison, _) | Predicate::Extreme(comparison, _) => {
+            match comparison {
+                Comparison::Eq => "expr-eq",
+                Comparison::Lt => "expr-lt",
+                Comparison::Lte => "expr-lte",
+                Comparison::Gt => "expr-gt",
+                Comparison::Gte => "expr-gte",
+            }
+        }
         Predicate::In { patterns, .. } => {
             out.push_str("in");
             let mut options: Vec<_> = patterns.iter().map(|pattern| pattern.options()).collect();
@@ -160,6 +162,7 @@ fn predicate(predicate: &Predicate, out: &mut String) {
             Relation::Within => "within",
             Relation::Intersects => "intersects",
         },
+        Predicate::InBucket(_) => "in-bucket",
         Predicate::Near(near) => match near.near.unit {
             Unit::Flat => "near",
             Unit::Radians | Unit::Meters => "near-sphere",

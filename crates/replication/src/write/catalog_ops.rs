@@ -163,9 +163,19 @@ pub fn creation(
     namespace: &Namespace,
     options: RawDocumentBuf,
 ) -> CatalogChange {
+    creation_with_id_format(replica, namespace, options, None)
+}
+
+/// The same, with keys of this format (`v`) in the index over `_id`.
+pub fn creation_with_id_format(
+    replica: &Replica,
+    namespace: &Namespace,
+    options: RawDocumentBuf,
+    format: Option<i32>,
+) -> CatalogChange {
     let mut indexes = Vec::new();
     if options.get_document("clusteredIndex").is_err() {
-        let mut spec = rawdoc! { "v": 2, "key": { "_id": 1 }, "name": ID_INDEX };
+        let mut spec = rawdoc! { "v": format.unwrap_or(2), "key": { "_id": 1 }, "name": ID_INDEX };
         if let Ok(collation) = options.get_document("collation") {
             spec.append(cstr!("collation"), collation);
         }

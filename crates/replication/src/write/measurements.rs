@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use banyan_document::path::Path;
-use banyan_document::time_series::index_keys::bounded_field;
+use banyan_document::time_series::index_keys::{bounded_field, column_field};
 use banyan_document::time_series::{Bucket, Measurement, TimeSeries};
 use banyan_document::{elements, field};
+use banyan_storage::kind::column;
 use banyan_storage::{Collection, RecordId};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
@@ -30,6 +31,8 @@ pub struct Measurements {
     collection: Arc<Collection>,
     /// The paths at which an index is over the least and greatest values of buckets.
     indexed: Vec<Path>,
+    /// The fields whose places are in an index of all buckets.
+    places: Vec<Path>,
     pending: Vec<Pending>,
     /// By metadata, the last of them.
     current: HashMap<Vec<u8>, usize>,
@@ -73,6 +76,33 @@ fn indexed(collection: &Collection) -> Vec<Path> {
         .collect()
 }
 
+fn places(collection: &Collection) -> Vec<Path> {
+    let indexes = collection.indexes.iter();
+    let indexes = indexes.chain(collection.building_indexes());
+    // A partial one may not hold the bucket at all.
+    let indexes = indexes.filter(|index| index.partial_filter.is_none());
+    let keys = indexes.filter_map(|index| index.spec.get_document("key").ok());
+    let fields = keys.flat_map(elements);
+    fields
+        .filter_map(|element| Path::parse(column_field(element.name(), element.value())?).ok())
+        .collect()
+}
+
+/// Refuses what cannot be in an index of places.
+fn check_place(document: &RawDocument, path: &Path) -> Result<(), CommandError> {
+    let Some((first, rest)) = path.parts().split_first() else {
+        return Ok(());
+    };
+    let checked = match field(document, first) {
+        Some(value) => column::check(value, rest),
+        None => Ok(()),
+    };
+    checked.map_err(|error| {
+        let code = ErrorCode::from_code(error.code());
+        CommandError::new(code, error.to_string())
+    })
+}
+
 /// Whether there is an array on the way along a path, or at its end.
 fn meets_array(document: &RawDocument, parts: &[Box<str>]) -> bool {
     let Some((first, rest)) = parts.split_first() else {
@@ -90,6 +120,7 @@ impl Measurements {
         Measurements {
             series,
             indexed: indexed(&collection),
+            places: places(&collection),
             collection,
             pending: Vec::new(),
             current: HashMap::new(),
@@ -126,6 +157,8 @@ impl Measurements {
                 "Indexed measurement field contains an array value",
             ));
         }
+        let mut places = self.places.iter();
+        places.try_for_each(|path| check_place(document, path))?;
         let source = measurement.meta.as_bytes();
         let known = self.current.get(source).copied();
         let at = match known {
@@ -216,7 +249,10 @@ impl Measurements {
                     ),
                 ));
             }
-            let document = bson::rawdoc! { "_id": bucket.id() };
+            // What no index takes is refused before it is among others.
+            let mut alone = bucket.clone();
+            alone.add(first, &self.series, self.collection.collator.as_ref());
+            let document = alone.to_document();
             let keyed = KeyedDocument::new(&self.collection, &document)?;
             let Some(record) = keyed.record().cloned() else {
                 return Err(CommandError::new(

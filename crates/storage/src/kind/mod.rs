@@ -6,6 +6,8 @@
 //! Neither has to know which kinds there are.
 
 mod arrays;
+pub mod column;
+mod first_format;
 mod hashed;
 mod index_kind;
 mod ordered;
@@ -16,6 +18,7 @@ mod wildcard;
 
 use std::sync::Arc;
 
+use banyan_document::Number;
 use banyan_document::key::KeyPattern;
 use banyan_geo::grid::GridError;
 use bson::RawDocument;
@@ -32,7 +35,7 @@ pub(crate) fn of(
     spec: &RawDocument,
 ) -> Result<Arc<dyn IndexKind>, GridError> {
     let wildcard_projection = spec.get_document("wildcardProjection").ok();
-    Ok(
+    let kind: Arc<dyn IndexKind> =
         if let Some(wildcard) = wildcard::Wildcard::of(pattern, wildcard_projection) {
             Arc::new(wildcard)
         } else if pattern.has_plane_field() {
@@ -43,6 +46,10 @@ pub(crate) fn of(
             Arc::new(hashed::Hashed::of(pattern, sparse))
         } else {
             Arc::new(ordered::Ordered::of(pattern, sparse))
-        },
-    )
+        };
+    let version = spec.get("v").ok().flatten().and_then(Number::from_raw);
+    Ok(match version.and_then(Number::to_i64_exact) {
+        Some(1) => Arc::new(first_format::FirstFormat::of(pattern, kind)),
+        _ => kind,
+    })
 }

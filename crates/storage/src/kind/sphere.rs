@@ -5,11 +5,13 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use banyan_document::key::{Computed, FieldOrder, KeyError, KeyPattern, Keys};
+use banyan_document::elements;
+use banyan_document::key::{Computed, FieldOrder, KeyError, KeyPattern, Keys, SPHERE_OF_COLUMN};
 use banyan_document::path::{Leaf, Path, Visit, visit_with};
 use banyan_geo::{Ended, GeoError, Meter, covering, parse};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::column;
 use super::index_kind::{IndexKind, KeyLayout};
 
 #[derive(Debug)]
@@ -18,6 +20,8 @@ pub(super) struct Sphere {
     layout: KeyLayout,
     /// Version 1 has keys of documents without a shape.
     has_all: bool,
+    /// The fields are columns of buckets of measurements (`2dsphere_bucket`).
+    is_of_columns: bool,
 }
 
 impl Sphere {
@@ -28,6 +32,7 @@ impl Sphere {
             has_all: spec
                 .get_i32("2dsphereIndexVersion")
                 .is_ok_and(|version| version == 1),
+            is_of_columns: is_of_columns(spec),
         }
     }
 }
@@ -39,7 +44,10 @@ impl IndexKind for Sphere {
             if order != FieldOrder::Sphere {
                 return Ok(None);
             }
-            let computed = cells(document, path)?;
+            let computed = match self.is_of_columns {
+                true => column::cells(document, path, STEPS_MAX)?,
+                false => cells(document, path)?,
+            };
             has_shape |= !computed.numbers.is_empty();
             Ok(Some(computed))
         })?;
@@ -56,6 +64,13 @@ impl IndexKind for Sphere {
     fn layouts(&self, _: &[&Path]) -> Vec<KeyLayout> {
         vec![self.layout.clone()]
     }
+}
+
+/// Whether an index is one of what columns of buckets hold.
+fn is_of_columns(spec: &RawDocument) -> bool {
+    let key = spec.get_document("key").into_iter();
+    let mut orders = key.flat_map(elements);
+    orders.any(|order| order.value() == RawBsonRef::String(SPHERE_OF_COLUMN))
 }
 
 /// What it may take to read a document's shapes, in steps of a [`Meter`]: some tenths of a second. A

@@ -1,5 +1,6 @@
 //! `create` with `timeseries`: the collection of the buckets.
 
+use banyan_document::is_true;
 use banyan_document::time_series::{Granularity, TimeSeries, buckets_name};
 use banyan_replication::time_series::OPTION;
 use banyan_replication::views::is_time_series;
@@ -12,7 +13,7 @@ use bson::raw::CString;
 use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use super::super::clustered::CLUSTERED;
-use super::super::images::IMAGES;
+use super::super::images::{IMAGES, RECORD_IMAGES};
 use super::super::table::CommandResult;
 use super::invalid;
 use crate::context::CommandContext;
@@ -32,6 +33,7 @@ const REFUSED: &[&str] = &[
     "autoIndexId",
     "idIndex",
     IMAGES,
+    RECORD_IMAGES,
 ];
 
 /// How measurements are to lie in buckets. `None`: no time-series collection is asked for.
@@ -45,7 +47,11 @@ pub fn parse(ctx: &CommandContext<'_>) -> Result<Option<TimeSeries>, CommandErro
         return Err(invalid("'pipeline' requires 'viewOn' to also be specified"));
     }
     let fields = params::fields("create", ctx.body());
-    let mut refused = fields.filter(|field| !field.is_null() && REFUSED.contains(&field.name));
+    let is_refused = |field: &Field<'_>| {
+        let says_nothing = field.is_null() || field.name == "capped" && !is_true(field.value);
+        !says_nothing && REFUSED.contains(&field.name)
+    };
+    let mut refused = fields.filter(is_refused);
     if let Some(field) = refused.next() {
         return Err(invalid(format!(
             "{namespace}: 'timeseries' is not allowed with '{}'",

@@ -1,17 +1,30 @@
 //! Indexes over measurements: what they are over buckets, and what is shown of them.
 
+use std::collections::BTreeSet;
+
 use banyan_document::time_series::TimeSeries;
 use banyan_document::time_series::index_keys::{self, NoIndex};
-use banyan_document::{DocumentWriter, elements, is_true};
+use banyan_document::{Collator, DocumentWriter, elements, is_true};
+use banyan_query::Context;
+use banyan_query::time_series::partial_filter as partial_filter_of_buckets;
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::super::clustered::EXPIRE;
+use super::super::index_specification as specification;
 use super::invalid;
 use crate::errors;
 
+/// Where the specification is kept that is shown to who uses the measurements.
+pub const ORIGINAL: &str = "originalSpec";
+const PARTIAL: &str = "partialFilterExpression";
+
 /// A specification of `createIndexes` over buckets.
-pub fn to_buckets(spec: &RawDocument, series: &TimeSeries) -> Result<RawDocumentBuf, CommandError> {
+pub fn to_buckets(
+    spec: &RawDocument,
+    series: &TimeSeries,
+    collator: Option<&Collator>,
+) -> Result<RawDocumentBuf, CommandError> {
     let unsupported = |what: &str| {
         Err(invalid(format!(
             "{what} indexes are not supported on time-series collections"
@@ -21,22 +34,28 @@ pub fn to_buckets(spec: &RawDocument, series: &TimeSeries) -> Result<RawDocument
     for element in elements(spec) {
         match (element.name(), element.value()) {
             ("unique", value) if is_true(value) => return unsupported("Unique"),
-            ("sparse", value) if is_true(value) && measures(spec, series) => {
+            ("sparse", _) if measures(spec, series) => {
                 return Err(invalid(
                     "Sparse indexes are not supported on time-series measurements".to_owned(),
                 ));
             }
             (EXPIRE, _) => return unsupported("TTL"),
-            ("partialFilterExpression", _) => {
+            (PARTIAL, _) if matches!(spec.get("collation"), Ok(Some(_))) => {
                 return Err(CommandError::new(
-                    ErrorCode::NotImplemented,
-                    "partial indexes on time-series collections are not supported",
+                    ErrorCode::IndexOptionsConflict,
+                    "On a time-series collection, partialFilterExpression and collation arguments \
+                     are incompatible",
                 ));
             }
-            ("key", other) if other.as_document().is_none() => {
+            (PARTIAL, RawBsonRef::Document(filter)) => {
+                out.append_doc(PARTIAL, &partial_filter(filter, series, collator)?);
+            }
+            // That it is no document is told later.
+            (PARTIAL, RawBsonRef::Array(_)) => out.append_element(&element),
+            (name @ ("key" | PARTIAL), other) if other.as_document().is_none() => {
                 return Err(CommandError::new(
                     ErrorCode::Location(10065),
-                    "invalid parameter: expected an object (key)",
+                    format!("invalid parameter: expected an object ({name})"),
                 ));
             }
             ("key", RawBsonRef::Document(given)) => {
@@ -50,6 +69,74 @@ pub fn to_buckets(spec: &RawDocument, series: &TimeSeries) -> Result<RawDocument
         }
     }
     Ok(out.finish())
+}
+
+fn partial_filter(
+    filter: &RawDocument,
+    series: &TimeSeries,
+    collator: Option<&Collator>,
+) -> Result<RawDocumentBuf, CommandError> {
+    let context = Context {
+        collator: collator.cloned(),
+        ..Context::default()
+    };
+    let untold = |why: &str| {
+        CommandError::new(
+            ErrorCode::Location(5916301),
+            format!(
+                "Error translating non-metadata time-series predicate to operate on buckets: {why}: \
+                 {}",
+                errors::shown(RawBsonRef::Document(filter))
+            ),
+        )
+    };
+    if elements(filter).any(|element| element.name() == "$expr") {
+        let mut paths = BTreeSet::new();
+        let parsed = errors::parse_filter(filter)?;
+        let is_meta = |path: &String| series.meta_path(path).is_some();
+        return match parsed.dependencies(&mut paths) && paths.iter().all(is_meta) {
+            // Why no index may have it is told as of any other.
+            true => Ok(filter.to_owned()),
+            false => Err(untold("can't handle this predicate")),
+        };
+    }
+    let parsed = specification::parse_partial_filter_in(filter, &context)?;
+    let translated = partial_filter_of_buckets(&parsed, series, &context.budget);
+    translated.map_err(errors::query)?.map_err(untold)
+}
+
+/// Keeps beside what is over buckets what was asked for, where that says more than the other way round
+/// can be told from it.
+pub fn with_original(
+    mut kept: RawDocumentBuf,
+    asked: &RawDocument,
+    series: &TimeSeries,
+) -> RawDocumentBuf {
+    let has_partial = matches!(asked.get(PARTIAL), Ok(Some(_)));
+    if !has_partial && !measures(asked, series) {
+        return kept;
+    }
+    let mut original = DocumentWriter::new();
+    let version = kept.get("v").ok().flatten();
+    let mut has_version = false;
+    for element in elements(asked) {
+        has_version |= element.name() == "v";
+        match (element.name(), kept.get("collation")) {
+            ("collation", Ok(Some(RawBsonRef::Document(collation)))) => {
+                // Of the simple one nothing is kept.
+                if *collation != *specification::simple() {
+                    original.append_doc("collation", collation);
+                }
+            }
+            _ => original.append_element(&element),
+        }
+    }
+    if let Some(version) = version.filter(|_| !has_version) {
+        original.append("v", version);
+    }
+    let original = original.finish();
+    kept.append(cstr!("originalSpec"), original);
+    kept
 }
 
 /// The key pattern over buckets of an index that should be there. Where none can be none is.
@@ -74,8 +161,8 @@ pub fn key_of_buckets(
                 "Indexes on the time field must be ascending or descending (numbers only): {name}"
             ),
             NoIndex::Field(name) => format!(
-                "Indexes on measurement fields must be ascending or descending (numbers only): \
-                 {name}"
+                "Indexes on measurement fields must be ascending or descending (numbers only), \
+                 or '2dsphere': {name}"
             ),
         };
         CommandError::new(
@@ -99,6 +186,26 @@ fn measures(spec: &RawDocument, series: &TimeSeries) -> bool {
 /// is one over buckets alone.
 pub fn to_measurements(spec: &RawDocument, series: &TimeSeries) -> Option<RawDocumentBuf> {
     let mut out = DocumentWriter::new();
+    if let Ok(original) = spec.get_document(ORIGINAL) {
+        for element in elements(original) {
+            match element.name() {
+                "hidden" => {}
+                _ => out.append_element(&element),
+            }
+        }
+        // That of the collection, where none was asked for.
+        if let (Err(_), Ok(collation)) = (
+            original.get_document("collation"),
+            spec.get_document("collation"),
+        ) {
+            out.append_doc("collation", collation);
+        }
+        // It may have changed since.
+        if spec.get_bool("hidden").unwrap_or(false) {
+            out.append_bool("hidden", true);
+        }
+        return Some(out.finish());
+    }
     for element in elements(spec) {
         match (element.name(), element.value()) {
             ("key", RawBsonRef::Document(key)) => {

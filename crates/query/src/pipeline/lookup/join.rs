@@ -4,6 +4,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use banyan_document::path::Path;
 use bson::{RawBson, RawBsonRef, RawDocument};
@@ -35,6 +36,9 @@ pub(super) struct Join {
     /// With those that join other parts of the input.
     shared: Option<Arc<Shared>>,
 }
+
+/// Who waits for another one that reads looks so often whether it has to end.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 /// What those keep that join the parts of one input: nothing yet, or what could be kept.
 type Shared = Mutex<Option<Option<Arc<Kept>>>>;
@@ -198,7 +202,13 @@ impl Join {
         let Some(shared) = &self.shared else {
             return Ok(self.keep(variables)?.map(Arc::new));
         };
-        let mut known = shared.lock();
+        let mut known = loop {
+            match shared.try_lock_for(BETWEEN_LOOKS) {
+                Some(known) => break known,
+                // Somebody else reads, perhaps for long.
+                None => self.budget.look()?,
+            }
+        };
         if let Some(kept) = &*known {
             return Ok(kept.clone());
         }

@@ -1,11 +1,9 @@
-//! Asks of buckets what the `$match` behind says of the times of their measurements.
+//! Asks of buckets what the `$match` behind says of their measurements.
 
 use std::sync::Arc;
 
 use crate::budget::Budget;
-use crate::context::Context;
 use crate::error::QueryError;
-use crate::filter::Filter;
 use crate::pipeline::matching::Match;
 use crate::pipeline::member::Member;
 use crate::pipeline::unpack_bucket::UnpackBucket;
@@ -22,21 +20,15 @@ pub(super) fn run(members: &mut Vec<Member>, budget: &Budget) -> Result<bool, Qu
             continue;
         };
         let slots = behind.slots;
-        let bounds = unpack.time_bounds(&matching.filter);
-        let collator = matching.filter.collator().cloned();
+        let conditions = unpack.conditions(&matching.filter, budget)?;
         let bounded = unpack.bounded();
         members[at - 1].stage = Arc::new(bounded);
         at += 1;
-        let Some(bounds) = bounds else {
+        let Some(conditions) = conditions else {
             continue;
         };
-        let context = Context {
-            collator,
-            budget: budget.clone(),
-            ..Context::default()
-        };
-        let filter = Filter::parse(&bounds, &context)?;
-        let stage = Arc::new(Match::new(&bounds, filter));
+        let source = conditions.to_document();
+        let stage = Arc::new(Match::new(&source, conditions));
         members.insert(at - 2, Member { stage, slots });
         changed = true;
         at += 1;
