@@ -377,15 +377,18 @@ impl Executor {
     fn begin_windows<T>(&mut self) -> Result<Option<Windows<T>>, QueryError> {
         let looked_at = self.examined.documents;
         // A position in a capped collection may be lost, which a reader of shares does not notice.
-        let is_capped = self.collection.as_ref().is_none_or(|c| c.is_capped);
-        let Some(snapshot) = &self.snapshot else {
+        let collection = self.collection.as_ref();
+        let collection = collection.filter(|collection| !collection.is_capped);
+        let (Some(snapshot), Some(collection)) = (&self.snapshot, collection) else {
             return Ok(None);
         };
-        if looked_at < self.asks_at || is_capped || self.ended || self.failed.is_some() {
+        if looked_at < self.asks_at || self.ended || self.failed.is_some() {
             return Ok(None);
         }
         self.asks_at = 2 * looked_at;
-        Windows::over(&mut self.root, snapshot, looked_at)
+        let each = collection.bytes() / collection.documents().max(1);
+        let each = usize::try_from(each).unwrap_or(usize::MAX);
+        Windows::over(&mut self.root, snapshot, looked_at, each)
     }
 
     /// The same for sinks of one's own. What was read before and not handed on comes first.
@@ -400,7 +403,7 @@ impl Executor {
         let Some(mut windows) = self.begin_windows()? else {
             return Ok(None);
         };
-        let mut sink = make(Room::default())?;
+        let mut sink = make(windows.room())?;
         let mut ahead = self.ahead.drain(..);
         ahead.try_for_each(|member| sink.take(member))?;
         drop(ahead);

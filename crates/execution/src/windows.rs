@@ -33,6 +33,8 @@ pub struct Windows<T> {
     records: u64,
     /// Something fails further on.
     has_failed: bool,
+    /// So many bytes are expected of what is found.
+    expected: usize,
 }
 
 enum Segment<T> {
@@ -42,14 +44,25 @@ enum Segment<T> {
 }
 
 /// How much has been found in a window: by one sink, and by all of them.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Room {
     all: Arc<AtomicUsize>,
     own: usize,
     count: usize,
+    /// So many bytes are expected of the first.
+    expected: usize,
 }
 
 impl Room {
+    fn new(expected: usize) -> Room {
+        Room {
+            all: Arc::default(),
+            own: 0,
+            count: 0,
+            expected,
+        }
+    }
+
     /// Something of so many bytes was found.
     pub fn take(&mut self, bytes: usize) {
         self.count += 1;
@@ -63,10 +76,11 @@ impl Room {
 
     /// How many more are to be read at once, of so many at most, going by those that have come.
     pub fn wanted(&self, most: usize) -> usize {
-        match self.own / self.count.max(1) {
-            0 => 1,
-            each => (BYTES_AT_ONCE / each).clamp(1, most),
-        }
+        let each = match self.count {
+            0 => self.expected,
+            count => self.own / count,
+        };
+        (BYTES_AT_ONCE / each.max(1)).clamp(1, most)
     }
 }
 
@@ -80,12 +94,13 @@ pub struct Reader<'r> {
 }
 
 impl<T> Windows<T> {
-    /// Over what is left of a plan that has looked at so many records. `None`: it is not much, or it
-    /// cannot be divided.
+    /// Over what is left of a plan that has looked at so many records, of so many bytes each. `None`: it
+    /// is not much, or it cannot be divided.
     pub fn over(
         plan: &mut Stage,
         snapshot: &Snapshot,
         records: u64,
+        expected: usize,
     ) -> Result<Option<Windows<T>>, QueryError> {
         if parallel::workers() < 2 {
             return Ok(None);
@@ -101,7 +116,13 @@ impl<T> Windows<T> {
             segments: VecDeque::from([Segment::Unread(start, end)]),
             records,
             has_failed: false,
+            expected,
         }))
+    }
+
+    /// For sinks that together take in what is found.
+    pub fn room(&self) -> Room {
+        Room::new(self.expected)
     }
 
     /// What was found next. `None`: something has to be read before, or there is no more.
@@ -164,7 +185,7 @@ impl<T> Windows<T> {
         let middle = end.min(start.saturating_add(records));
         let morsel = ((middle - start) / MORSELS_MIN).min(MORSEL);
         let shares = Shares::in_morsels(start, middle, morsel);
-        let room = Room::default();
+        let room = self.room();
         let Reader {
             plan,
             snapshot,
