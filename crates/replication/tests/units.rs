@@ -305,33 +305,6 @@ async fn more_is_staged_beside_what_is_being_committed() {
     assert_eq!(member.committed("c").len(), 61, "it was on its way");
 }
 
-/// What it has read holds as long as nobody else commits anything.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_unit_has_read_outlasts_its_own_commits_alone() {
-    let member = Member::new().await.with_collection("c", &[]).await;
-    let mut staging = member.staging("c").await;
-    let mut view = staging.unit.read_view();
-    for number in 0..3 {
-        let document = rawdoc! { "_id": number };
-        insert(&mut staging, &document).await.unwrap();
-        staging.flush().await.unwrap();
-        assert!(staging.unit.is_present(&view), "{number}");
-    }
-    for number in 3..6 {
-        let mut other = member.staging("c").await;
-        let document = rawdoc! { "_id": -number };
-        insert(&mut other, &document).await.unwrap();
-        other.finish().await.unwrap();
-        assert!(!staging.unit.is_present(&view), "{number}");
-        insert(&mut staging, &rawdoc! { "_id": number })
-            .await
-            .unwrap();
-        staging.flush().await.unwrap();
-        assert!(!staging.unit.is_present(&view), "{number}");
-        view = staging.unit.read_view();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_sees_those_before_it_and_nobody_else_does() {
     let member = Member::new().await.with_collection("c", &[]).await;

@@ -37,11 +37,6 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The version of the store that it shows.
-    pub fn version(&self) -> u64 {
-        self.view.seqno()
-    }
-
     pub(crate) fn of(engine: &Arc<Engine>) -> Snapshot {
         let view = View::new(engine.database.snapshot());
         Snapshot {

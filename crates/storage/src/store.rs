@@ -109,17 +109,9 @@ impl Store {
 
     /// Whether nothing has been committed since the snapshot was taken, and the store not been emptied.
     pub fn is_current(&self, snapshot: &Snapshot) -> bool {
-        self.is_of(snapshot) && snapshot.version() == self.version()
-    }
-
-    /// Whether the store has not been emptied since the snapshot was taken.
-    pub fn is_of(&self, snapshot: &Snapshot) -> bool {
-        Arc::ptr_eq(&snapshot.keyspaces, &self.shared.engine.keyspaces())
-    }
-
-    /// Each batch that is committed leads to the next version.
-    pub fn version(&self) -> u64 {
-        self.shared.engine.database.visible_seqno()
+        let engine = &self.shared.engine;
+        Arc::ptr_eq(&snapshot.keyspaces, &engine.keyspaces())
+            && snapshot.view.seqno() == engine.database.visible_seqno()
     }
 
     /// The catalog as the last committed batch left it.

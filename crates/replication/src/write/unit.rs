@@ -8,7 +8,6 @@
 //! A view shows a statement what those before it have staged, and not what it stages itself: a
 //! scan does not meet the documents that it has moved.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,8 +53,6 @@ pub struct WriteUnit {
     isolation: Isolation,
     /// The state that was looked at last, without what is staged.
     latest: Option<Snapshot>,
-    /// From one version of the store up to another it has made all changes itself.
-    own_versions: Option<Range<u64>>,
     /// In another term than this what is staged may be void.
     term: u64,
     pub(super) entry: EntryBuilder,
@@ -97,7 +94,6 @@ impl WriteUnit {
             term: replica.writable_term()?,
             isolation,
             latest: None,
-            own_versions: None,
             entry: EntryBuilder::new(),
             batch: Batch::new(),
             overlay: None,
@@ -191,15 +187,10 @@ impl WriteUnit {
         self.latest.insert(latest).clone()
     }
 
-    /// Whether what was read in a view of this statement has not changed since, if the statement has
-    /// not changed it itself: nobody else has committed anything. That goes on holding for a record for
-    /// as long as it is latched.
+    /// Whether a view of this statement is the state of now still: what was read in it has not
+    /// changed since. That goes on holding for a record for as long as it is latched.
     pub fn is_present(&self, view: &Snapshot) -> bool {
-        let store = &self.replica.store;
-        let by_itself = |own: &Range<u64>| {
-            own.start <= view.version() && own.end == store.version() && store.is_of(view)
-        };
-        store.is_current(view) || self.own_versions.as_ref().is_some_and(by_itself)
+        self.replica.store.is_current(view)
     }
 
     /// The same with what the statement itself has staged.
@@ -350,8 +341,6 @@ impl WriteUnit {
             turn,
         } = self.take_staged(session);
         let (term, journal) = (self.term, ctx.journal);
-        let own_versions = self.own_versions.take();
-        let version = self.replica.store.version();
         let keep = || (keep(), self.locks_again());
         let began = Instant::now();
         let outcome = match ctx.commit_time_max {
@@ -373,15 +362,6 @@ impl WriteUnit {
         };
         ctx.work.commit_wait.add(micros_since(began));
         ctx.operation.wrote(outcome.position.index);
-        // Its own batch is one of those that were committed meanwhile.
-        let next = self.replica.store.version();
-        if next == version + 1 {
-            let start = match own_versions {
-                Some(own) if own.end == version => own.start,
-                _ => version,
-            };
-            self.own_versions = Some(start..next);
-        }
         Ok(())
     }
 
@@ -400,7 +380,6 @@ impl WriteUnit {
             return self.commit(ctx, session, keep).await;
         }
         self.settle(ctx).await?;
-        self.own_versions = None;
         let ready = self.take_staged(session);
         let (term, journal) = (self.term, ctx.journal);
         let replica = self.replica.clone();
