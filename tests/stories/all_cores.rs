@@ -146,8 +146,12 @@ async fn aggregations_come_to_the_same_on_all_cores_as_on_one() -> Result<()> {
         let found = results(&database, &pipeline).await?;
         let expected = results_of_one_core(&database, &pipeline).await?;
         ensure!(!found.is_empty() && found == expected, "{pipeline:?}");
-        let workers = workers(&database, &pipeline).await?;
-        ensure!(is_alone || workers >= 2, "{workers} for {pipeline:?}");
+        // A second thread may come too late where others keep the cores busy.
+        let mut tries = 0;
+        while !is_alone && workers(&database, &pipeline).await? < 2 {
+            tries += 1;
+            ensure!(tries < 20, "one worker for {pipeline:?}");
+        }
     }
     Ok(())
 }
