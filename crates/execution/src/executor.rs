@@ -382,7 +382,9 @@ impl Executor {
         let (Some(snapshot), Some(collection)) = (&self.snapshot, collection) else {
             return Ok(None);
         };
-        if looked_at < self.asks_at || self.ended || self.failed.is_some() {
+        // An index would be searched for its last key, and is not read in windows.
+        let may_begin = self.scans_collection() && !self.ended && self.failed.is_none();
+        if looked_at < self.asks_at || !may_begin {
             return Ok(None);
         }
         self.asks_at = 2 * looked_at;

@@ -18,7 +18,7 @@ use crate::tickets;
 const RECORDS_MAX: u64 = 256 * MORSEL;
 /// A window is read in so many morsels at least, but for the smallest.
 const MORSELS_MIN: u64 = 8;
-/// So many where no other thread has a ticket: those who wait for one get it between two windows.
+/// So many where somebody waits for a ticket: small windows are soon over.
 const RECORDS_ALONE: u64 = MORSEL;
 /// What is found ahead takes up no more than about so many bytes.
 const BYTES: usize = 4 * 1024 * 1024;

@@ -278,9 +278,10 @@ impl PipelineRows {
         input: Input,
         sources: Option<Arc<dyn Sources>>,
     ) -> Result<PipelineRows, QueryError> {
+        let plan = matches!(input, Input::Plan(_)).then_some(sources.as_ref());
         Ok(PipelineRows {
-            gathering: Gathering::of(pipeline, sources.as_ref()),
-            streaming: Some(Streaming::of(pipeline, sources.as_ref())),
+            gathering: plan.and_then(|sources| Gathering::of(pipeline, sources)),
+            streaming: plan.map(|sources| Streaming::of(pipeline, sources)),
             run: pipeline.run(input, sources)?,
             waiting: VecDeque::new(),
         })
