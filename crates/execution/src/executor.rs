@@ -20,7 +20,7 @@ use crate::plan::explain::clamp;
 use crate::plan::summary::Summary;
 use crate::plan::{self, Solution};
 use crate::request::{ReadView, Request};
-use crate::row::{Row, RowStream};
+use crate::row::{BYTES_AT_ONCE, Row, RowStream};
 use crate::stats::PlanSummaryStats;
 use crate::windows::{Reader, Room, Windows};
 
@@ -619,13 +619,16 @@ impl Executor {
 impl RowStream for Executor {
     fn next_batch(&mut self, most: usize, out: &mut VecDeque<Row>) -> Result<(), QueryError> {
         let wanted = out.len().saturating_add(most);
+        let mut bytes = 0;
         loop {
             while out.len() < wanted
+                && bytes < BYTES_AT_ONCE
                 && let Some(member) = self.ahead.pop_front()
             {
+                bytes += member.bytes();
                 out.extend(member.row);
             }
-            if out.len() >= wanted || self.ended {
+            if out.len() >= wanted || bytes >= BYTES_AT_ONCE || self.ended {
                 return Ok(());
             }
             if !out.is_empty() && self.batch >= self.batch_max {

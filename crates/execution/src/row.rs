@@ -73,10 +73,14 @@ impl Row {
     }
 }
 
+/// Rows of more bytes than this are not handed on at once, but for a single one: those that do not fit
+/// into a client's batch would have to be kept, and copied.
+pub const BYTES_AT_ONCE: usize = 256 * 1024;
+
 /// Rows in order, for a cursor.
 pub trait RowStream: Send {
-    /// Appends up to `most` rows. None: it has ended, for now at least; that of a tailable cursor
-    /// may have more when asked again.
+    /// Appends up to `most` rows, fewer where they are large ([`BYTES_AT_ONCE`]). None: it has ended,
+    /// for now at least; that of a tailable cursor may have more when asked again.
     fn next_batch(&mut self, most: usize, out: &mut VecDeque<Row>) -> Result<(), QueryError>;
 
     /// Of those of a tailable cursor that has come to the end: whether there may be more by now.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::fixture::{Fixture, request};
 use crate::interrupt::Interrupt;
-use crate::row::RowStream;
+use crate::row::{BYTES_AT_ONCE, RowStream};
 use crate::tickets::Tickets;
 use crate::{Executor, Request};
 use banyan_query::canonical::CanonicalQuery;
@@ -170,4 +170,23 @@ async fn what_was_found_before_a_failure_comes_first() {
         assert!(ids.iter().copied().eq(0..fails_at), "{}", ids.len());
     })
     .await;
+}
+
+/// What does not fit into a client's batch would be kept by the cursor.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_documents_are_handed_on_few_at_once() {
+    let fixture = Fixture::new();
+    let text = "x".repeat(BYTES_AT_ONCE / 4);
+    let documents: Vec<RawDocumentBuf> = (0..40)
+        .map(|id| rawdoc! { "_id": id, "text": text.as_str() })
+        .collect();
+    let collection = fixture.collection("c", &documents, &[]);
+    let mut executor = fixture.open(&collection, &request(&rawdoc! {}, None));
+    let (mut rows, mut ids) = (VecDeque::new(), Vec::new());
+    while ids.len() < documents.len() {
+        executor.next_batch(64, &mut rows).unwrap();
+        assert!((1..=4).contains(&rows.len()), "{}", rows.len());
+        ids.extend(rows.drain(..).map(|row| row.get_i32("_id").unwrap()));
+    }
+    assert!(ids.iter().copied().eq(0..40));
 }

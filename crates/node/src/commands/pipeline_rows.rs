@@ -10,7 +10,7 @@ use banyan_execution::operators::Member;
 use banyan_execution::packed::{Packed, Packer};
 use banyan_execution::parallel::Sink;
 use banyan_execution::windows::{Room, Windows};
-use banyan_execution::{Executor, Row, RowStream};
+use banyan_execution::{BYTES_AT_ONCE, Executor, Row, RowStream};
 use banyan_query::QueryError;
 use banyan_query::memory::Together;
 use banyan_query::pipeline::{Execution, Flow, Pipeline, Run, Sources};
@@ -331,8 +331,14 @@ impl RowStream for PipelineRows {
         let waiting = std::iter::from_fn(|| self.waiting.pop_front());
         let results = self.run.by_ref();
         let results = results.map(|document| document.map(Row::Owned));
+        let mut bytes = 0;
         for row in waiting.chain(results).take(most) {
-            out.push_back(row?);
+            let row = row?;
+            bytes += row.as_bytes().len();
+            out.push_back(row);
+            if bytes >= BYTES_AT_ONCE {
+                break;
+            }
         }
         Ok(())
     }

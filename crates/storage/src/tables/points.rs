@@ -9,12 +9,14 @@ use fjall::Slice;
 use lsm_tree::table::filter::standard_bloom::Builder;
 use lsm_tree::{InternalValue, SeqNo};
 
+use super::memory::MemoryPoints;
 use super::run::RunReader;
 use super::state::State;
 
 pub(crate) struct Points {
     state: Arc<State>,
     seqno: SeqNo,
+    memory: MemoryPoints,
     /// The newest first.
     runs: Vec<RunReader>,
     /// How many were found in memory.
@@ -34,14 +36,16 @@ impl Points {
         Points {
             state,
             seqno,
+            memory: MemoryPoints::default(),
             runs,
             in_memory: 0,
         }
     }
 
     pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<Slice>, lsm_tree::Error> {
-        let memory = self.state.memory.as_ref();
-        if let Some(found) = memory.and_then(|memory| memory.get(key, self.seqno)) {
+        if let Some(memory) = &self.state.memory
+            && let Some(found) = self.memory.get(memory, key, self.seqno)
+        {
             self.in_memory += 1;
             return Ok(kept(found));
         }
