@@ -303,9 +303,7 @@ fn matching_now(
     target: &Target<'_>,
     record: &RecordId,
 ) -> Result<Option<Record>, CommandError> {
-    let present = staging.unit.present();
-    let present = present.record(collection.id, record);
-    let Some(document) = present.map_err(errors::storage)? else {
+    let Some(document) = staging.unit.present_record(collection.id, record)? else {
         return Ok(None);
     };
     // A record keeps its `_id`.

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_storage::{
-    Batch, Collection, CollectionId, Index, Namespace, Overlay, OverlayView, RecordId, Snapshot,
+    Batch, Collection, CollectionId, Index, Namespace, Overlay, OverlayView, Record, RecordId,
+    RecordReader, Snapshot, StorageError,
 };
 use banyan_wire::{CommandError, ErrorCode};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -35,6 +36,8 @@ const ENTRY_BYTES_MAX: usize = 2 << 20;
 const ENTRY_OPERATIONS_MAX: usize = 2_000;
 /// Others wait no longer for what the statements of one command have changed.
 const STAGED_MAX: Duration = Duration::from_millis(30);
+/// So many records of one state are read until it is worth going on from one to the next.
+const READ_SINGLY: u32 = 4;
 /// As MongoDB's `maxTransactionLockRequestTimeoutMillis`.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(5);
 
@@ -52,7 +55,7 @@ pub struct WriteUnit {
     replica: Arc<Replica>,
     isolation: Isolation,
     /// The state that was looked at last, without what is staged.
-    latest: Option<Snapshot>,
+    latest: Option<Latest>,
     /// In another term than this what is staged may be void.
     term: u64,
     pub(super) entry: EntryBuilder,
@@ -76,6 +79,13 @@ pub struct WriteUnit {
     committing: Option<Committing>,
 }
 
+/// A state, and what reads many of its records one by one.
+struct Latest {
+    snapshot: Snapshot,
+    records_read: u32,
+    reader: Option<(CollectionId, RecordReader)>,
+}
+
 /// Makes a proposal on another thread; with what has to be held on to until it is applied.
 type Committing = JoinHandle<(Placed, Box<dyn Send>)>;
 
@@ -85,6 +95,28 @@ struct Ready {
     prepared: Prepared,
     /// Of those who may build upon it once it has its place in the log.
     turn: Held,
+}
+
+impl Latest {
+    fn record(
+        &mut self,
+        collection: CollectionId,
+        record: &RecordId,
+    ) -> Result<Option<Record>, StorageError> {
+        self.records_read = self.records_read.saturating_add(1);
+        let reader = self.reader.take_if(|(of, _)| *of == collection);
+        self.reader = match reader {
+            None if self.records_read > READ_SINGLY => {
+                let reader = self.snapshot.record_reader(collection);
+                reader.map(|reader| (collection, reader))
+            }
+            reader => reader,
+        };
+        match &mut self.reader {
+            Some((_, reader)) => reader.read(record),
+            None => self.snapshot.record(collection, record),
+        }
+    }
 }
 
 impl WriteUnit {
@@ -181,10 +213,31 @@ impl WriteUnit {
 
     /// Without what is staged. It is taken anew only where somebody has committed something.
     fn latest(&mut self) -> Snapshot {
+        self.newest().snapshot.clone()
+    }
+
+    fn newest(&mut self) -> &mut Latest {
         let store = &self.replica.store;
-        let latest = self.latest.take().filter(|known| store.is_current(known));
-        let latest = latest.unwrap_or_else(|| store.snapshot());
-        self.latest.insert(latest).clone()
+        let is_current = |known: &Latest| store.is_current(&known.snapshot);
+        let latest = self.latest.take().filter(is_current);
+        self.latest.insert(latest.unwrap_or_else(|| Latest {
+            snapshot: store.snapshot(),
+            records_read: 0,
+            reader: None,
+        }))
+    }
+
+    /// A record of [`WriteUnit::present`].
+    pub fn present_record(
+        &mut self,
+        collection: CollectionId,
+        record: &RecordId,
+    ) -> Result<Option<Record>, CommandError> {
+        let read = match self.seen {
+            Some(_) => self.present().record(collection, record),
+            None => self.newest().record(collection, record),
+        };
+        read.map_err(errors::storage)
     }
 
     /// Whether a view of this statement is the state of now still: what was read in it has not

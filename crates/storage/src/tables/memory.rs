@@ -3,65 +3,20 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use fjall::Slice;
 use lsm_tree::{InternalValue, Memtable, SeqNo, ValueType};
 
 use super::chunk::{Chunk, is_below};
 use super::run::Rest;
 
+/// So many keys are searched for after going on to one has failed, until that is tried again.
+const SEARCHED: u32 = 8;
+/// So many entries are read at once at most.
+const READ_AT_ONCE: usize = 64;
+
 /// Where a version of a key lies: newer ones come before older ones.
 fn place(key: &[u8], seqno: SeqNo) -> InternalValue {
     InternalValue::from_components(key, b"", seqno, ValueType::Value)
-}
-
-/// Single keys. A search that finds nothing tells how far there is nothing, which spares the ones that
-/// follow in the order of the keys.
-#[derive(Default)]
-pub(super) struct MemoryPoints {
-    gap: Option<Gap>,
-}
-
-/// From a key on there is nothing before another one.
-struct Gap {
-    from: Vec<u8>,
-    /// `None`: there is nothing at all.
-    to: Option<Vec<u8>>,
-}
-
-impl Gap {
-    fn holds(&self, key: &[u8]) -> bool {
-        let is_before = |to: &Vec<u8>| key < to.as_slice();
-        key >= self.from.as_slice() && self.to.as_ref().is_none_or(is_before)
-    }
-}
-
-impl MemoryPoints {
-    /// The newest version of a key that a snapshot of `seqno` sees.
-    pub(super) fn get(
-        &mut self,
-        memtable: &Memtable,
-        key: &[u8],
-        seqno: SeqNo,
-    ) -> Option<InternalValue> {
-        if self.gap.as_ref().is_some_and(|gap| gap.holds(key)) {
-            return None;
-        }
-        let from = place(key, seqno.checked_sub(1)?).key;
-        let next = memtable.items.range(from..).next();
-        match next {
-            Some(entry) if *entry.key().user_key == *key => Some(InternalValue {
-                key: entry.key().clone(),
-                value: entry.value().clone(),
-            }),
-            // What is written later is newer than the snapshot.
-            next => {
-                self.gap = Some(Gap {
-                    from: key.to_vec(),
-                    to: next.map(|entry| entry.key().user_key.to_vec()),
-                });
-                None
-            }
-        }
-    }
 }
 
 /// From where it goes on.
@@ -133,5 +88,75 @@ impl Memory {
         }
         chunk.bound(upper);
         rest
+    }
+}
+
+/// Single keys, most often in their order: what lies between two of them, and behind the last one, is
+/// read only once.
+pub(super) struct MemoryPoints {
+    memory: Memory,
+    chunk: Chunk,
+    rest: Rest,
+    wanted: usize,
+    searches: u32,
+}
+
+impl MemoryPoints {
+    pub(super) fn new(memtable: Arc<Memtable>) -> MemoryPoints {
+        MemoryPoints {
+            memory: Memory::new(memtable),
+            chunk: Chunk::default(),
+            rest: Rest::More,
+            wanted: 1,
+            searches: 1,
+        }
+    }
+
+    /// How many entries were read.
+    pub(super) fn read(&self) -> u64 {
+        self.memory.read
+    }
+
+    /// What is known of a key: its value, and nothing if it was removed. `None`: it is not here.
+    pub(super) fn get(&mut self, key: &[u8], seqno: SeqNo) -> Option<Option<Slice>> {
+        if !self.knows(key) && !self.reaches(key, seqno) {
+            self.chunk.begin_at(key);
+            self.memory.seek(key);
+            self.wanted = 1;
+            self.fill(seqno);
+        }
+        if self.chunk.head()? != key {
+            return None;
+        }
+        let is_there = !self.chunk.is_removed();
+        Some(is_there.then(|| self.chunk.kept_value()))
+    }
+
+    fn knows(&mut self, key: &[u8]) -> bool {
+        self.chunk.go_to(key, self.rest == Rest::Ended)
+    }
+
+    /// Goes on from the last key, if this one may be close.
+    fn reaches(&mut self, key: &[u8], seqno: SeqNo) -> bool {
+        if self.searches > 0 {
+            self.searches -= 1;
+            return false;
+        }
+        if self.chunk.last_key().is_none_or(|last| key <= last) {
+            return false;
+        }
+        self.wanted = (self.wanted * 2).min(READ_AT_ONCE);
+        self.fill(seqno);
+        let reaches = self.knows(key);
+        if !reaches {
+            self.searches = SEARCHED;
+        }
+        reaches
+    }
+
+    fn fill(&mut self, seqno: SeqNo) {
+        let everything = Bound::Unbounded;
+        let (memory, chunk) = (&mut self.memory, &mut self.chunk);
+        self.rest = memory.fill(chunk, seqno, &everything, self.wanted);
     }
 }

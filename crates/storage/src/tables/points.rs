@@ -16,16 +16,16 @@ use super::state::State;
 pub(crate) struct Points {
     state: Arc<State>,
     seqno: SeqNo,
-    memory: MemoryPoints,
+    /// `None`: nothing lies in memory.
+    memory: Option<MemoryPoints>,
     /// The newest first.
     runs: Vec<RunReader>,
-    /// How many were found in memory.
-    in_memory: u64,
 }
 
 impl Drop for Points {
     fn drop(&mut self) {
-        self.state.note_reads(self.in_memory);
+        let read = self.memory.as_ref().map_or(0, MemoryPoints::read);
+        self.state.note_reads(read);
     }
 }
 
@@ -33,21 +33,20 @@ impl Points {
     pub(crate) fn new(state: Arc<State>, seqno: SeqNo) -> Points {
         let runs = state.runs.iter();
         let runs = runs.map(|run| RunReader::new(run.clone())).collect();
+        let memory = state.memory.clone().map(MemoryPoints::new);
         Points {
             state,
             seqno,
-            memory: MemoryPoints::default(),
+            memory,
             runs,
-            in_memory: 0,
         }
     }
 
     pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<Slice>, lsm_tree::Error> {
-        if let Some(memory) = &self.state.memory
-            && let Some(found) = self.memory.get(memory, key, self.seqno)
+        if let Some(memory) = &mut self.memory
+            && let Some(known) = memory.get(key, self.seqno)
         {
-            self.in_memory += 1;
-            return Ok(kept(found));
+            return Ok(known);
         }
         let hash = Builder::get_hash(key);
         for run in &mut self.runs {

@@ -175,7 +175,8 @@ proptest! {
                 prop_assert_eq!(&by_cursor(&mut cursor), rest);
             }
             let mut points = Points::new(state.clone(), view.seqno());
-            for number in (0..200).chain((0..200).rev().step_by(7)) {
+            let upward = (0..200).step_by(5).chain((0..200).step_by(60)).chain(0..200);
+            for number in upward.chain((0..200).rev().step_by(7)) {
                 let found = points.get(&key(number)).unwrap();
                 let expected = peer.keyspace.tree.get(key(number), view.seqno()).unwrap();
                 prop_assert_eq!(found, expected);
