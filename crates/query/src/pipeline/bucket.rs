@@ -10,8 +10,8 @@ use super::stage::Stage;
 use super::{group, sort};
 use crate::context::Context;
 use crate::error::QueryError;
-use crate::expression::value::{describe, error, items, show, type_name};
 use crate::expression::Expression;
+use crate::expression::value::{describe, error, items, show, type_name};
 
 pub(super) fn parse(
     value: RawBsonRef<'_>,

@@ -6,8 +6,8 @@ use bson::{RawBsonRef, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
-use super::source_options;
 use super::sequence::Pipeline;
+use super::source_options;
 use super::stage::Stage;
 use super::stage_run::{Pass, StageRun, Start};
 use crate::context::Context;

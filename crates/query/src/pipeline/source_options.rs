@@ -16,7 +16,12 @@ pub(super) fn document<'a>(
     stage: &str,
     value: RawBsonRef<'a>,
 ) -> Result<&'a RawDocument, QueryError> {
-    let nested = || format!("{stage} must take a nested object but found: {}", show(value));
+    let nested = || {
+        format!(
+            "{stage} must take a nested object but found: {}",
+            show(value)
+        )
+    };
     let options = || {
         let shown = show(value);
         format!("{stage} options must be specified in an object, but found: {shown}")

@@ -182,11 +182,7 @@ fn text(at: &At<'_, '_>, value: RawBsonRef<'_>, _: &mut Vec<Rule>) -> Result<(),
     }
 }
 
-fn encrypt(
-    _: &At<'_, '_>,
-    value: RawBsonRef<'_>,
-    rules: &mut Vec<Rule>,
-) -> Result<(), QueryError> {
+fn encrypt(_: &At<'_, '_>, value: RawBsonRef<'_>, rules: &mut Vec<Rule>) -> Result<(), QueryError> {
     if value.as_document().is_none() {
         return Err(wrong_type(
             "$jsonSchema keyword 'encrypt' must be an object ",
