@@ -422,12 +422,6 @@ fn multiple_of(
             "$jsonSchema keyword 'multipleOf' must have a positive value",
         ));
     }
-    if Number::from_raw(value).is_some_and(Number::is_nan) {
-        return Err(QueryError::new(
-            ErrorKind::BadValue,
-            "divisor cannot be NaN",
-        ));
-    }
     rules.push(Rule::MultipleOf(value.into()));
     Ok(())
 }
