@@ -12,6 +12,7 @@
 //! [`context`], into a typed form that then runs over raw BSON; what can be wrong is an
 //! [`error::QueryError`] with MongoDB's code and message.
 
+mod binary;
 pub mod bounds;
 pub mod budget;
 pub mod bulk_write;

@@ -16,15 +16,18 @@ use crate::error::{ErrorKind, QueryError};
 use crate::item_order::{ItemOrder, is_descending};
 use crate::merge_sort;
 
-const N_CODES: NamedCodes = NamedCodes {
-    not_object: 5787900,
-    unknown: 5787901,
-    missing: &[5787906, 5787907],
-};
+/// `$firstN` and `$lastN` have a code of their own for what is no object.
+const fn n_codes(not_object: u32) -> NamedCodes {
+    NamedCodes {
+        not_object,
+        unknown: 5787901,
+        missing: &[5787906, 5787907],
+    }
+}
 
 const N_PARAMETERS: &[Parameter] = &[required("n"), required("input")];
 
-const fn first_n(name: &'static str, run: Run) -> Operator {
+const fn n_values(name: &'static str, not_object: u32, run: Run) -> Operator {
     Operator {
         name,
         form: Form::Named {
@@ -32,7 +35,7 @@ const fn first_n(name: &'static str, run: Run) -> Operator {
             parameters: N_PARAMETERS,
             run,
             reading: Reading::AsWritten,
-            codes: N_CODES,
+            codes: n_codes(not_object),
         },
     }
 }
@@ -41,7 +44,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::fixed("$arrayElemAt", 2, array_elem_at),
     Operator::associative("$concatArrays", concat_arrays),
     Operator::fixed("$first", 1, |args, _| edge(args, false)),
-    first_n("$firstN", |args, env| {
+    n_values("$firstN", 5787801, |args, env| {
         let (array, n) = n_and_input(args)?;
         env.array_of(items(array).take(n))
     }),
@@ -54,13 +57,13 @@ pub(super) const OPERATORS: &[Operator] = &[
         ))))
     }),
     Operator::fixed("$last", 1, |args, _| edge(args, true)),
-    first_n("$lastN", |args, env| {
+    n_values("$lastN", 5787801, |args, env| {
         let (array, n) = n_and_input(args)?;
         let length = items(array).count();
         env.array_of(items(array).skip(length.saturating_sub(n)))
     }),
-    first_n("$maxN", |args, env| extreme_n(args, env, true)),
-    first_n("$minN", |args, env| extreme_n(args, env, false)),
+    n_values("$maxN", 5787900, |args, env| extreme_n(args, env, true)),
+    n_values("$minN", 5787900, |args, env| extreme_n(args, env, false)),
     Operator::asked("$range", 2, 3, range),
     Operator::fixed("$reverseArray", 1, reverse),
     Operator::fixed("$size", 1, size),

@@ -94,6 +94,7 @@ enum Target {
 
 const TYPES: &[(i64, &str)] = &[
     (-1, "minKey"),
+    (0, "missing"),
     (1, "double"),
     (2, "string"),
     (3, "object"),
@@ -132,7 +133,6 @@ impl Target {
                 let code = Number::from_raw(other).and_then(Number::to_i64_exact);
                 match code.and_then(|code| TYPES.iter().find(|(known, _)| *known == code)) {
                     Some((_, name)) => *name,
-                    None if code == Some(0) => "missing",
                     None if Number::from_raw(other).is_some() => {
                         return Err(QueryError::new(
                             ErrorKind::FailedToParse,

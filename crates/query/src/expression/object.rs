@@ -233,7 +233,9 @@ fn binary_size<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     let size = match args.get(0) {
         value if is_nullish(value) => return Ok(NULL),
         Some(RawBsonRef::String(text)) => text.len(),
-        Some(RawBsonRef::Binary(binary)) => binary.bytes.len(),
+        Some(RawBsonRef::Binary(binary)) => {
+            crate::binary::prefix(binary).map_or(0, |prefix| prefix.len()) + binary.bytes.len()
+        }
         other => {
             return error(
                 51276,

@@ -172,6 +172,12 @@ fn compile(operator: &str, regex: Value<'_>, options: Value<'_>) -> Result<Optio
             format!("{operator}: regular expression cannot contain an embedded null byte"),
         );
     }
+    if options.contains('\0') {
+        return error(
+            51110,
+            format!("{operator}: regular expression options cannot contain an embedded null byte"),
+        );
+    }
     match Pattern::compile(source, options) {
         Ok(pattern) => Ok(Some(pattern)),
         Err(problem) if problem.kind == ErrorKind::Location(51108) => {
@@ -208,7 +214,7 @@ impl RegexMatch {
     fn find_all<'a>(&self, text: &str, pattern: &Pattern, env: &Env<'a>) -> Result<Value<'a>> {
         let mut builder = ArrayBuilder::new();
         let (mut position, mut counted, mut points) = (0, 0, 0);
-        // An empty match at the very end is not one, as in the reference, unless the text is empty.
+        // The search does not begin at the very end, unless the text is empty.
         loop {
             let found = pattern.captures(text, position, env.budget);
             let Some(groups) = found.map_err(|e| self.gave_up(e))? else {
@@ -217,9 +223,6 @@ impl RegexMatch {
             let Some(Some(range)) = groups.first().cloned() else {
                 break;
             };
-            if range.start >= text.len() && !text.is_empty() {
-                break;
-            }
             points += text[counted..range.start].chars().count();
             counted = range.start;
             // Finding and writing a match is a hundred steps and more.

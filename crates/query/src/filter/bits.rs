@@ -3,6 +3,8 @@
 use banyan_document::number::{Number, Rounding};
 use bson::RawBsonRef;
 
+use crate::binary;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BitTest {
     AllSet,
@@ -23,7 +25,7 @@ impl Bits {
     pub fn holds(&self, value: RawBsonRef<'_>) -> bool {
         match value {
             RawBsonRef::Binary(binary) => self.check(|at| {
-                let byte = binary.bytes.get(at as usize / 8);
+                let byte = binary::byte(binary, at as usize / 8);
                 byte.is_some_and(|byte| byte >> (at % 8) & 1 == 1)
             }),
             _ => integer(value).is_some_and(|v| self.check(|at| v >> at.min(63) & 1 == 1)),

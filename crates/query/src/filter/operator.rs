@@ -533,7 +533,7 @@ fn regex(
 fn bits(at: &At<'_, '_>, test: BitTest, element: &Element<'_>) -> Result<Predicate, QueryError> {
     let positions = match element.value() {
         RawBsonRef::Array(array) => bit_positions(array, at.parser)?,
-        RawBsonRef::Binary(binary) => set_bits(binary.bytes, at.parser)?,
+        RawBsonRef::Binary(binary) => set_bits(&crate::binary::bytes(binary), at.parser)?,
         value => match Number::from_raw(value) {
             Some(number) => set_bits(&mask(number, element)?.to_le_bytes(), at.parser)?,
             None => {

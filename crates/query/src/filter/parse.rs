@@ -62,6 +62,11 @@ static PATHLESS: &[(&str, Parse)] = &[
     }),
 ];
 
+/// Whether it is a field of references (`{$ref, $id, $db}`), in whose documents it can be asked for.
+fn is_of_reference(name: &str) -> bool {
+    matches!(name, "$ref" | "$id" | "$db")
+}
+
 /// Whether an operator stands without a path.
 pub(super) fn is_pathless(name: &str) -> bool {
     PATHLESS.iter().any(|(known, _)| *known == name)
@@ -135,9 +140,10 @@ impl<'c> Parser<'c> {
         let mut children = Vec::new();
         for element in elements(filter) {
             self.spend()?;
-            match element.name().starts_with('$') {
+            let name = element.name();
+            match name.starts_with('$') && !is_of_reference(name) {
                 true => children.extend(self.logical(&element)?),
-                false => self.field(element.name(), element.value(), &mut children)?,
+                false => self.field(name, element.value(), &mut children)?,
             }
         }
         Ok(match children.len() {

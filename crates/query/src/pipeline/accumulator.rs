@@ -94,17 +94,17 @@ pub(super) fn parse(
     spec: RawBsonRef<'_>,
     context: &Context,
 ) -> Result<Accumulator, QueryError> {
-    check_field_name(field)?;
     let first = match spec {
         RawBsonRef::Document(document) => document.iter().next().and_then(Result::ok),
         _ => None,
     };
-    let Some((name, argument)) = first else {
+    let Some((name, argument)) = first.filter(|(name, _)| name.as_str().starts_with('$')) else {
         return error(
             40234,
             format!("The field '{field}' must be an accumulator object"),
         );
     };
+    check_field_name(field)?;
     if let RawBsonRef::Document(document) = spec
         && document.iter().count() != 1
     {
@@ -114,18 +114,12 @@ pub(super) fn parse(
         );
     }
     let name = name.as_str();
-    if !name.starts_with('$') {
-        return error(
-            40234,
-            format!("The field '{field}' must be an accumulator object"),
-        );
+    if matches!(argument, RawBsonRef::Array(_)) {
+        return error(40237, format!("The {name} accumulator is a unary operator"));
     }
     let Some(row) = table::find(name) else {
         return error(15952, format!("unknown group operator '{name}'"));
     };
-    if row.is_unary() && matches!(argument, RawBsonRef::Array(_)) {
-        return error(40237, format!("The {name} accumulator is a unary operator"));
-    }
     let (kind, argument) = row.parse(argument, context)?;
     Ok(Accumulator {
         field: field.into(),

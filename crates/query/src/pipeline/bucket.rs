@@ -10,8 +10,8 @@ use super::stage::Stage;
 use super::{group, sort};
 use crate::context::Context;
 use crate::error::QueryError;
+use crate::expression::Expression;
 use crate::expression::value::{describe, error, items, show, type_name};
-use crate::expression::{Expression, is_operator};
 
 pub(super) fn parse(
     value: RawBsonRef<'_>,
@@ -159,17 +159,21 @@ fn push_literal(writer: &mut DocumentWriter, value: &RawBson) {
     writer.end();
 }
 
-fn check_group_by(value: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, QueryError> {
-    let valid = match value {
+/// Whether a value is written as something to group by: a path or an operator, known or not.
+pub(super) fn is_expression(value: RawBsonRef<'_>) -> bool {
+    match value {
         RawBsonRef::String(path) => path.starts_with('$'),
         RawBsonRef::Document(document) => document
             .iter()
             .next()
             .and_then(Result::ok)
-            .is_some_and(|(name, _)| is_operator(name.as_str())),
+            .is_some_and(|(name, _)| name.as_str().starts_with('$')),
         _ => false,
-    };
-    if !valid {
+    }
+}
+
+fn check_group_by(value: RawBsonRef<'_>) -> Result<RawBsonRef<'_>, QueryError> {
+    if !is_expression(value) {
         return error(
             40202,
             format!(

@@ -14,12 +14,13 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 use banyan_document::{Collator, DocumentWriter, Number, compare_collated, elements, key};
 
 use super::accumulator::{self, Accumulator, State};
+use super::bucket;
 use super::granularity::Granularity;
 use super::stage::{Reads, Stage};
 use super::stage_run::{Drained, Flow, Next, StageRun, Start};
 use crate::budget::Budget;
 use crate::context::Context;
-use crate::error::QueryError;
+use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{check_depth, describe, error, show, type_name};
 use crate::expression::{Arena, Expression, byte_len};
 use crate::memory::consumer;
@@ -92,6 +93,7 @@ pub(super) fn parse(
             "$bucketAuto requires 'groupBy' and 'buckets' to be specified",
         );
     };
+    let buckets = check_buckets(buckets)?;
     let accumulators = match output.filter(|output| !output.is_empty()) {
         Some(accumulators) => accumulators,
         None => parse_output(&bson::rawdoc! { "count": { "$sum": 1 } }, context)?,
@@ -122,16 +124,7 @@ fn parse_output(output: &RawDocument, context: &Context) -> Result<Vec<Accumulat
 }
 
 fn parse_group_by(value: RawBsonRef<'_>, context: &Context) -> Result<Expression, QueryError> {
-    let is_expression = match value {
-        RawBsonRef::String(path) => path.starts_with('$'),
-        RawBsonRef::Document(document) => document
-            .iter()
-            .next()
-            .and_then(Result::ok)
-            .is_some_and(|(name, _)| name.as_str().starts_with('$')),
-        _ => false,
-    };
-    if !is_expression {
+    if !bucket::is_expression(value) {
         return error(
             40239,
             format!(
@@ -144,7 +137,7 @@ fn parse_group_by(value: RawBsonRef<'_>, context: &Context) -> Result<Expression
     Expression::parse(value, context)
 }
 
-fn parse_buckets(value: RawBsonRef<'_>) -> Result<u64, QueryError> {
+fn parse_buckets(value: RawBsonRef<'_>) -> Result<i32, QueryError> {
     let Some(number) = Number::from_raw(value) else {
         return error(
             40241,
@@ -154,16 +147,19 @@ fn parse_buckets(value: RawBsonRef<'_>) -> Result<u64, QueryError> {
             ),
         );
     };
-    let Some(count) = number.to_i32_exact() else {
-        return error(
-            40242,
+    number.to_i32_exact().ok_or_else(|| {
+        QueryError::new(
+            ErrorKind::Location(40242),
             format!(
                 "The $bucketAuto 'buckets' field must be representable as a 32-bit integer, but \
                  found {}",
                 describe(Some(value))
             ),
-        );
-    };
+        )
+    })
+}
+
+fn check_buckets(count: i32) -> Result<u64, QueryError> {
     match u64::try_from(count) {
         Ok(count) if count > 0 => Ok(count),
         _ => error(

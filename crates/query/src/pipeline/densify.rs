@@ -234,24 +234,25 @@ fn explicit_bounds(
     };
     let is_date = |value| matches!(value, RawBsonRef::DateTime(_));
     let is_number = |value| Number::from_raw(value).is_some();
-    if !is_date(low) && !is_number(low) && !is_date(high) && !is_number(high) {
-        return error(5946800, "Explicit bounds must be numeric or dates");
-    }
-    if is_date(low) != is_date(high) || is_number(low) != is_number(high) {
-        return error(
-            5733406,
-            "A bounding array must contain either both dates or both numeric types",
-        );
-    }
+    // Values of any two types are in some order, and that is looked at first.
     if compare(low, high).is_gt() {
         return error(
             5733402,
             "A bounding array must be an ascending array of either two dates or two numbers",
         );
     }
+    if !is_date(low) && !is_number(low) {
+        return error(5946800, "Explicit bounds must be numeric or dates");
+    }
     match (is_date(low), has_unit) {
         (false, true) => return error(5733409, "Numeric bounds may not have unit parameter"),
         (true, false) => return error(5733410, "A bounding array of dates must specify a unit"),
+        _ if is_date(low) != is_date(high) || is_number(low) != is_number(high) => {
+            return error(
+                5733406,
+                "A bounding array must contain either both dates or both numeric types",
+            );
+        }
         _ => {}
     }
     let (a, b) = (low.element_type(), high.element_type());
@@ -465,7 +466,8 @@ impl StageRun for DensifyRun {
         if let Some((_, partition)) = self.partitions.get_index_mut(waiting.partition)
             && order(&partition.next, value) == Ordering::Equal
         {
-            partition.next = self.densify.steps.next(&partition.next)?;
+            // The next value is reckoned from that of the document, with its type and digits.
+            partition.next = self.densify.steps.next(&waiting.value)?;
         }
         next.push(&waiting.document)
     }

@@ -48,6 +48,10 @@ impl From {
     /// `from`/`coll`: a name, or a name with its database.
     pub fn parse(value: RawBsonRef<'_>, stage: &str) -> Result<From, QueryError> {
         match value {
+            RawBsonRef::String("") => Err(QueryError::new(
+                ErrorKind::InvalidNamespace,
+                format!("invalid {stage} namespace: the collection has no name"),
+            )),
             RawBsonRef::String(name) => Ok(From {
                 database: None,
                 collection: name.into(),

@@ -148,7 +148,11 @@ fn check_beginning(members: &[Member], has_collection: bool) -> Result<(), Query
             let name = stage.name();
             format!("'{name}' can only be run with {{aggregate: 1}}")
         }
-        Some(stage) if !has_collection && !stage.is_source() => {
+        Some(stage) if has_collection => match source::refuses_collection(stage) {
+            Some(message) => message,
+            None => return Ok(()),
+        },
+        Some(stage) if source::needs_collection(stage) => {
             let name = stage.name();
             format!("{{aggregate: 1}} is not valid for '{name}'; a collection is required.")
         }

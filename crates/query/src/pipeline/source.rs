@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
+use super::sequence::Pipeline;
+use super::source_options;
 use super::stage::Stage;
 use super::stage_run::{Pass, StageRun, Start};
 use crate::context::Context;
@@ -13,6 +15,45 @@ use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::error;
 
 pub(super) const LIST_CATALOG: &str = "$listCatalog";
+
+pub(super) const COLL_STATS: &str = "$collStats";
+pub(super) const CURRENT_OP: &str = "$currentOp";
+pub(super) const INDEX_STATS: &str = "$indexStats";
+pub(super) const LIST_LOCAL_SESSIONS: &str = "$listLocalSessions";
+pub(super) const LIST_SESSIONS: &str = "$listSessions";
+pub(super) const PLAN_CACHE_STATS: &str = "$planCacheStats";
+pub(super) const CHANGE_STREAM: &str = "$changeStream";
+
+/// Whether a first stage is about a collection.
+pub(super) fn needs_collection(stage: &dyn Stage) -> bool {
+    !stage.is_source() || matches!(stage.name(), COLL_STATS | INDEX_STATS)
+}
+
+/// Why a first stage cannot run on a collection.
+pub(super) fn refuses_collection(stage: &dyn Stage) -> Option<String> {
+    match stage.name() {
+        CURRENT_OP => Some(format!(
+            "{CURRENT_OP} must be run against the 'admin' database with {{aggregate: 1}}"
+        )),
+        LIST_LOCAL_SESSIONS => Some(format!(
+            "{LIST_LOCAL_SESSIONS} must be run against the database with {{aggregate: 1}}, not a \
+             collection"
+        )),
+        _ => None,
+    }
+}
+
+/// A pipeline inside another reads a collection; what else the node tells of it is told to whoever
+/// asks for it alone.
+pub(super) fn check_inner(pipeline: &Pipeline, within: &str) -> Result<(), QueryError> {
+    match pipeline.source().and_then(|stage| stage.get::<Source>()) {
+        None => Ok(()),
+        Some(source) => Err(QueryError::new(
+            ErrorKind::NotImplemented,
+            format!("{} inside {within} is not implemented", source.name),
+        )),
+    }
+}
 
 /// Of the whole cluster, which only a router sees.
 pub(super) fn of_router(
@@ -37,25 +78,10 @@ pub(super) fn parse(
     value: RawBsonRef<'_>,
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
-    if name == LIST_CATALOG
-        && value
-            .as_document()
-            .is_none_or(|argument| !argument.is_empty())
-    {
-        return error(
-            6_200_600,
-            "The $listCatalog stage specification must be an empty object",
-        );
-    }
-    let RawBsonRef::Document(argument) = value else {
-        return Err(QueryError::new(
-            ErrorKind::FailedToParse,
-            format!("the argument of {name} must be an object"),
-        ));
-    };
+    let argument = source_options::document(name, value)?;
     out.push(Arc::new(Source {
         name,
-        argument: RawDocument::to_owned(argument),
+        argument: source_options::checked(name, argument)?.into_owned(),
     }));
     Ok(())
 }

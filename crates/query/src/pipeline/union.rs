@@ -10,6 +10,7 @@ use super::foreign::{Documents, From, Reader};
 use super::foreign_query::ForeignQuery;
 use super::pushdown::{self, Leading};
 use super::sequence::{ParseInner, Pipeline};
+use super::source;
 use super::stage::Stage;
 use super::stage_run::{Drained, Flow, Next, Pass, StageRun, Start};
 use crate::budget::Budget;
@@ -82,6 +83,7 @@ pub(super) fn parse(
              $documents as first stage",
         ));
     }
+    source::check_inner(&pipeline, "$unionWith")?;
     let leading = pushdown::take_leading(&mut pipeline, &inner)?;
     out.push(Arc::new(UnionWith {
         from,

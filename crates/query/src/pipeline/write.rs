@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use banyan_document::DocumentWriter;
+use banyan_document::{DocumentWriter, field};
 use bson::{RawBson, RawBsonRef};
 
 use super::merge::Merge;
@@ -39,22 +39,34 @@ impl Stage for Write {
     }
 }
 
+/// What `db` or `coll` names.
+fn name_of<'a>(option: &str, value: RawBsonRef<'a>) -> Result<&'a str, QueryError> {
+    let RawBsonRef::String(name) = value else {
+        let found = type_name(Some(value));
+        return error(
+            13111,
+            format!("wrong type for field ({option}) {found} != string"),
+        );
+    };
+    Ok(name)
+}
+
 /// The target of `$out`: the database where it is named, and the collection.
 pub(super) fn out_target(value: RawBsonRef<'_>) -> Result<(Option<&str>, &str), QueryError> {
     let (database, collection) = match value {
         RawBsonRef::String(collection) => (None, collection),
         RawBsonRef::Document(document) => {
-            let text = |name| document.get_str(name).ok();
-            match (text("db"), text("coll"), document.iter().count()) {
-                (Some(database), Some(collection), 2) => (Some(database), collection),
-                _ => {
-                    return error(
-                        16994,
-                        "If an object is passed to $out it must have exactly 2 fields: 'db' and \
-                         'coll'",
-                    );
-                }
-            }
+            let (database, collection) = (field(document, "db"), field(document, "coll"));
+            let (Some(database), Some(collection), 2) =
+                (database, collection, document.iter().count())
+            else {
+                return error(
+                    16994,
+                    "If an object is passed to $out it must have exactly 2 fields: 'db' and \
+                     'coll'",
+                );
+            };
+            (Some(name_of("db", database)?), name_of("coll", collection)?)
         }
         other => {
             return error(

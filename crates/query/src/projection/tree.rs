@@ -129,7 +129,13 @@ fn dependencies(fields: &Fields, above: &str, paths: &mut BTreeSet<String>) -> b
                 true
             }
             Rule::Exclude => true,
-            Rule::Fields(inner) => dependencies(inner, &path, paths),
+            Rule::Fields(inner) => {
+                // What is computed below an array comes once for each of its items.
+                if inner.computes {
+                    paths.insert(path.clone());
+                }
+                dependencies(inner, &path, paths)
+            }
             Rule::Expression(expression) | Rule::Meta(expression) => expression.dependencies(paths),
             Rule::Slice(_) | Rule::ElemMatch(_) | Rule::Positional => false,
         }

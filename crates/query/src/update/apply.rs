@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use banyan_document::compare::compare_collated;
+use banyan_document::compare::{compare, compare_collated};
 use banyan_document::element::{Element, elements, items};
 use banyan_document::kind;
 use banyan_document::number::Number;
@@ -419,12 +419,12 @@ impl<'a> Applier<'a> {
             Modifier::Increment(by) if existing.is_none() => self.put(slot, by.to_raw()),
             Modifier::Increment(by) => {
                 let sum = self.arithmetic(leaf, value, "$inc", *by, Number::checked_add)?;
-                self.put(slot, sum.to_raw());
+                self.settle(slot, existing, sum);
             }
             Modifier::Multiply(by) => {
                 let product =
                     self.arithmetic(leaf, value, "$mul", *by, Number::checked_multiply)?;
-                self.put(slot, product.to_raw());
+                self.settle(slot, existing, product);
             }
             Modifier::Min(new) => self.bound(slot, existing, new, Ordering::Less),
             Modifier::Max(new) => self.bound(slot, existing, new, Ordering::Greater),
@@ -611,6 +611,22 @@ impl<'a> Applier<'a> {
         match order {
             Some(order) if order != wanted => self.keep(slot, existing),
             _ => self.put(slot, new),
+        }
+    }
+
+    /// Writes what comes of arithmetic. A result that equals the value and is of its type leaves it
+    /// as it is written: zero with its sign, a decimal with its trailing zeros.
+    fn settle(&mut self, slot: Slot<'_>, existing: Option<&Element<'_>>, result: Number) {
+        let result = result.to_raw();
+        let is_same = |value: RawBsonRef<'_>| match result {
+            RawBsonRef::Double(_) | RawBsonRef::Decimal128(_) => {
+                value.element_type() == result.element_type() && compare(value, result).is_eq()
+            }
+            _ => false,
+        };
+        match existing {
+            Some(element) if is_same(element.value()) => self.keep(slot, existing),
+            _ => self.put(slot, result),
         }
     }
 

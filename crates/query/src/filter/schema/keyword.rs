@@ -45,10 +45,7 @@ const fn row(name: &'static str, read: Read) -> Keyword {
 static KEYWORDS: &[Keyword] = &[
     row("title", text),
     row("description", text),
-    row("encrypt", |_, _, rules| {
-        rules.push(Rule::Encrypted);
-        Ok(())
-    }),
+    row("encrypt", encrypt),
     row("encryptMetadata", encrypt_metadata),
     row("type", json_types),
     row("bsonType", bson_types),
@@ -183,6 +180,16 @@ fn text(at: &At<'_, '_>, value: RawBsonRef<'_>, _: &mut Vec<Rule>) -> Result<(),
             at.name
         ))),
     }
+}
+
+fn encrypt(_: &At<'_, '_>, value: RawBsonRef<'_>, rules: &mut Vec<Rule>) -> Result<(), QueryError> {
+    if value.as_document().is_none() {
+        return Err(wrong_type(
+            "$jsonSchema keyword 'encrypt' must be an object ",
+        ));
+    }
+    rules.push(Rule::Encrypted);
+    Ok(())
 }
 
 fn encrypt_metadata(

@@ -55,7 +55,7 @@ impl Rule {
                     return Ok(accepted);
                 }
             }
-            RawBsonRef::String(text) | RawBsonRef::Symbol(text) => {
+            RawBsonRef::String(text) => {
                 if let Some(accepted) = self.of_text(text)? {
                     return Ok(accepted);
                 }

@@ -133,7 +133,11 @@ fn object<'a>(
 }
 
 pub(super) fn n_values(name: &'static str, argument: RawBsonRef<'_>, context: &Context) -> Parsed {
-    let document = object(name, argument, 5787900)?;
+    let code = match name {
+        "$firstN" | "$lastN" => 5787801,
+        _ => 5787900,
+    };
+    let document = object(name, argument, code)?;
     let (mut input, mut n) = (None, None);
     for (key, value) in document.iter().map_while(Result::ok) {
         match key.as_str() {
@@ -178,6 +182,9 @@ pub(super) fn top(name: &'static str, argument: RawBsonRef<'_>, context: &Contex
         match (option.as_str(), value) {
             ("sortBy", RawBsonRef::Document(pattern)) => {
                 key = Some(DocumentKey::parse(pattern, context)?);
+            }
+            ("sortBy", other) if !matches!(other, RawBsonRef::Array(_)) => {
+                return error(10065, "invalid parameter: expected an object (sortBy)");
             }
             ("sortBy", other) => {
                 return error(

@@ -72,11 +72,6 @@ pub(in crate::pipeline) fn find(name: &str) -> Option<&'static Row> {
 }
 
 impl Row {
-    /// Whether it takes exactly one expression.
-    pub fn is_unary(&self) -> bool {
-        matches!(self.form, Unary(_))
-    }
-
     pub fn parse(&self, argument: RawBsonRef<'_>, context: &Context) -> Parsed {
         match self.form {
             Unary(kind) => Ok((kind(), Expression::parse(argument, context)?)),

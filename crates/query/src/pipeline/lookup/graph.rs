@@ -21,7 +21,7 @@ use crate::expression::value::{error, items, type_name};
 use crate::expression::{Arena, Expression, FieldPath, byte_len};
 use crate::filter::Filter;
 use crate::memory::{Holding, consumer};
-use crate::pipeline::foreign::Reader;
+use crate::pipeline::foreign::{From, Reader};
 use crate::pipeline::sequence::ParseInner;
 use crate::pipeline::stage::{Changes, Reads, Stage};
 use crate::pipeline::stage_run::{Flow, Next, StageRun, Start};
@@ -43,9 +43,9 @@ pub struct GraphLookup {
 #[derive(Default)]
 struct Arguments<'a> {
     start_with: Option<Expression>,
-    connect_from: Option<FieldPath>,
+    connect_from: Option<&'a str>,
     connect_to: Option<&'a str>,
-    output: Option<FieldPath>,
+    output: Option<&'a str>,
     depth_max: Option<i64>,
     depth_field: Option<FieldPath>,
     restriction: Option<&'a RawDocument>,
@@ -65,6 +65,9 @@ pub(in crate::pipeline) fn parse(
         }
         Some(RawBsonRef::String(from)) => from,
         Some(other) => {
+            if let RawBsonRef::Document(from) = other {
+                From::check_form(from)?;
+            }
             let found = type_name(Some(other));
             return failed(format!(
                 "$graphLookup 'from' field must be a string, but found {found}"
@@ -92,6 +95,9 @@ pub(in crate::pipeline) fn parse(
              'connectToField' to be specified.",
         );
     };
+    let output = FieldPath::parse(output)?;
+    let connect_from = FieldPath::parse(connect_from)?;
+    FieldPath::parse(connect_to)?;
     out.push(Arc::new(GraphLookup {
         start_with,
         connect_from,
@@ -126,10 +132,7 @@ impl<'a> Arguments<'a> {
             }
         };
         // An empty path counts as none.
-        let path = || match text()? {
-            "" => Ok(None),
-            text => FieldPath::parse(text).map(Some),
-        };
+        let path = || text().map(|text| Some(text).filter(|text| !text.is_empty()));
         match name {
             "from" => {}
             "startWith" => {
@@ -137,10 +140,7 @@ impl<'a> Arguments<'a> {
                 self.start_with = Some(context.folding.ignoring_failures(parse)?);
             }
             "connectFromField" => self.connect_from = path()?,
-            "connectToField" => {
-                path()?;
-                self.connect_to = Some(text()?).filter(|text| !text.is_empty());
-            }
+            "connectToField" => self.connect_to = path()?,
             "as" => self.output = path()?,
             "depthField" => self.depth_field = Some(FieldPath::parse(text()?)?),
             "maxDepth" => self.depth_max = Some(depth(value)?),

@@ -15,6 +15,7 @@ use crate::pipeline::foreign::From;
 use crate::pipeline::matching::Match;
 use crate::pipeline::pushdown;
 use crate::pipeline::sequence::{ParseInner, Pipeline};
+use crate::pipeline::source;
 use crate::pipeline::stage::Stage;
 use crate::pipeline::text_score;
 use crate::pipeline::unwind::Unwind;
@@ -80,6 +81,9 @@ impl<'a> Arguments<'a> {
 
     fn equality(&self) -> Result<Option<Equality>, QueryError> {
         match (self.local, self.foreign) {
+            (Some(_), Some(_)) if self.pipeline.is_none() && self.variables.is_some() => {
+                failed("$lookup with a 'let' argument must also specify 'pipeline'")
+            }
             (Some(local), Some(foreign)) => {
                 FieldPath::parse(foreign)?;
                 Ok(Some(Equality {
@@ -137,14 +141,12 @@ pub(in crate::pipeline) fn parse(
         Some(array) => context
             .folding
             .for_bindings(|| parse_inner("$lookup", array, &inner))?,
-        None if arguments.variables.is_some() => {
-            return failed("$lookup with a 'let' argument must also specify 'pipeline'");
-        }
         None => (Pipeline::empty(context), Vec::new()),
     };
     if arguments.from.is_none() && pipeline.source().is_none() {
         return failed("must specify 'from' field for a $lookup");
     }
+    source::check_inner(&pipeline, "$lookup")?;
     let take = || pushdown::take_leading(&mut pipeline, &inner);
     let leading = context.folding.ignoring_failures(take)?;
     if equality.is_some() && leading.is_near() {

@@ -185,7 +185,10 @@ impl Builder<'_> {
                     }
                     return self.compute(path, value);
                 }
-                Some(_) => return self.fields(path, document),
+                Some(_) => {
+                    FieldPath::parse(path)?;
+                    return self.fields(path, document);
+                }
             }
         }
         let included = match value {
@@ -341,10 +344,17 @@ fn each_added(
     take: &mut dyn FnMut(&str, RawBsonRef<'_>) -> Result<(), QueryError>,
 ) -> Result<(), QueryError> {
     if let RawBsonRef::Document(document) = value {
+        FieldPath::parse(path)?;
         let first = document.iter().next().and_then(Result::ok);
         match first.map(|(name, _)| name.as_str()) {
             Some(name) if !name.starts_with('$') => {
                 for (name, value) in document.iter().map_while(Result::ok) {
+                    if name.as_str().contains('.') {
+                        return error(
+                            40183,
+                            format!("cannot use dotted field name '{name}' in a sub object"),
+                        );
+                    }
                     each_added(&format!("{path}.{name}"), value, take)?;
                 }
                 return Ok(());
