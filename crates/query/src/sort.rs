@@ -75,10 +75,16 @@ impl SortPattern {
             return Err(QueryError::new(ErrorKind::Location(13103), message));
         }
         for element in elements(sort) {
+            // Of an order that is none it is told before it is looked at what is to be sorted by.
+            let order = match METADATA.iter().any(|name| is_meta(element.value(), name)) {
+                true => FieldOrder::Ascending,
+                false => order(element.name(), element.value())?,
+            };
             FieldPath::parse(element.name())?;
-            if is_meta(element.value(), "geoNearDistance")
-                && let Some(context) = context
-            {
+            if is_meta(element.value(), "geoNearDistance") {
+                let Some(context) = context else {
+                    return Err(text::score_missing());
+                };
                 context.metadata.ask(Metadata::Distance);
                 // What is farthest away comes first, as MongoDB has it.
                 fields.push((Path::field(DISTANCE_FIELD), FieldOrder::Descending));
@@ -96,7 +102,7 @@ impl SortPattern {
             }
             let path = Path::parse(element.name())
                 .map_err(|error| QueryError::new(ErrorKind::BadValue, error.to_string()))?;
-            fields.push((path, order(element.name(), element.value())?));
+            fields.push((path, order));
         }
         Ok(SortPattern {
             pattern: KeyPattern {
@@ -180,6 +186,9 @@ impl SortPattern {
     }
 }
 
+/// What documents can be sorted by beside their fields.
+const METADATA: [&str; 3] = ["geoNearDistance", "textScore", "randVal"];
+
 /// `{$meta: name}`
 fn is_meta(value: RawBsonRef<'_>, name: &str) -> bool {
     let RawBsonRef::Document(document) = value else {
@@ -204,7 +213,6 @@ fn order(name: &str, value: RawBsonRef<'_>) -> Result<FieldOrder, QueryError> {
                 ));
             }
             match meta.value() {
-                RawBsonRef::String("geoNearDistance") => return Err(text::score_missing()),
                 RawBsonRef::String(score @ ("searchScore" | "vectorSearchScore")) => {
                     let message = format!("$meta sort by '{score}' metadata is not supported");
                     return error(31218, message);
