@@ -78,6 +78,7 @@ impl<'a> Generic<'a> {
     /// Whether the field is one of the generic ones; its value is kept if so.
     fn take(&mut self, field: params::Field<'a>, command: Command) -> Result<bool, CommandError> {
         let params::Field { name, value, .. } = field;
+        check_own_form(field)?;
         match name {
             "$audit" => self.audit = Some(value),
             "$client"
@@ -167,6 +168,15 @@ fn session_field(field: params::Field<'_>) -> params::Field<'_> {
     params::Field {
         command: "OperationSessionInfo",
         ..field
+    }
+}
+
+/// Two commands read fields of all commands as their own, and refuse another type in other words.
+fn check_own_form(field: params::Field<'_>) -> Result<(), CommandError> {
+    match (field.name, field.command) {
+        ("maxTimeMS", "aggregate" | "getMore") if !field.is_null() => field.i64().map(drop),
+        ("readConcern", "aggregate") => field.document_or_null().map(drop),
+        _ => Ok(()),
     }
 }
 
