@@ -411,6 +411,8 @@ mod tests {
         assert_eq!(find(rawdoc! {"apiVersion": 1}), Some(14));
         assert_eq!(find(rawdoc! {"apiStrict": 1}), Some(14));
         assert_eq!(find(rawdoc! {"apiStrict": true}), Some(4_886_600));
+        assert_eq!(find(rawdoc! {"apiStrict": false}), Some(4_886_600));
+        assert_eq!(find(rawdoc! {"apiVersion": bson::RawBson::Null}), None);
         assert_eq!(find(rawdoc! {"min": {}, "apiVersion": "1"}), None);
         let strict = rawdoc! {"min": {}, "apiVersion": "1", "apiStrict": true};
         assert_eq!(find(strict), Some(323));

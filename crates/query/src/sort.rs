@@ -80,6 +80,10 @@ impl SortPattern {
                 true => FieldOrder::Ascending,
                 false => order(element.name(), element.value())?,
             };
+            let is_score = is_meta(element.value(), "textScore");
+            if is_score {
+                text::ask_score(context.and_then(|context| context.text.as_ref()))?;
+            }
             FieldPath::parse(element.name())?;
             if is_meta(element.value(), "geoNearDistance") {
                 let Some(context) = context else {
@@ -90,8 +94,7 @@ impl SortPattern {
                 fields.push((Path::field(DISTANCE_FIELD), FieldOrder::Descending));
                 continue;
             }
-            if is_meta(element.value(), "textScore") {
-                text::ask_score(context.and_then(|context| context.text.as_ref()))?;
+            if is_score {
                 // The best come first.
                 fields.push((Path::field(TEXT_SCORE_FIELD), FieldOrder::Descending));
                 continue;
@@ -212,12 +215,10 @@ fn order(name: &str, value: RawBsonRef<'_>) -> Result<FieldOrder, QueryError> {
                     "Cannot have additional keys in a $meta sort specification",
                 ));
             }
-            match meta.value() {
-                RawBsonRef::String(score @ ("searchScore" | "vectorSearchScore")) => {
-                    let message = format!("$meta sort by '{score}' metadata is not supported");
-                    return error(31218, message);
-                }
-                _ => {}
+            if let RawBsonRef::String(score @ ("searchScore" | "vectorSearchScore")) = meta.value()
+            {
+                let message = format!("$meta sort by '{score}' metadata is not supported");
+                return error(31218, message);
             }
             let shown = describe(Some(meta.value()));
             return error(31138, format!("Illegal $meta sort: $meta: {shown}"));

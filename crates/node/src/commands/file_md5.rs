@@ -12,8 +12,7 @@ use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("filemd5", Run::Future(run))
     .access(Access::Checked(reads_and_writes::file_md5))
-    .fields(&["root"])
-    .ignored(&["partialOk"]);
+    .fields(&["root"]);
 
 /// So many chunks are read at once: no more than a reply's bytes, if they are as large as may be.
 const CHUNKS: i32 = 32;
