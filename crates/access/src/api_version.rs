@@ -7,7 +7,7 @@
 use std::fmt;
 
 use banyan_document::elements;
-use banyan_wire::params::Field;
+use banyan_wire::params;
 use banyan_wire::{CommandError, ErrorCode, Request};
 use bson::{RawArray, RawBsonRef, RawDocument};
 
@@ -107,6 +107,9 @@ const WINDOW_FUNCTIONS: &[&str] = &["$linearFill"];
 /// Nested pipelines deeper than MongoDB's are refused anyhow.
 const DEPTH_MAX: usize = 64;
 
+/// What errors call the fields.
+const PARSER: &str = "APIParametersFromClient";
+
 /// What a request says of the API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ApiParameters {
@@ -133,7 +136,7 @@ impl ApiParameters {
             ));
         }
         if version.is_none() {
-            if parameters.strict == Some(true) || parameters.deprecation_errors == Some(true) {
+            if parameters.strict.is_some() || parameters.deprecation_errors.is_some() {
                 return Err(CommandError::new(
                     ErrorCode::Location(4_886_600),
                     "Provided apiStrict and/or apiDeprecationErrors without passing apiVersion",
@@ -170,15 +173,12 @@ impl ApiParameters {
     fn parse(body: &RawDocument) -> Result<(ApiParameters, Option<&str>), CommandError> {
         let mut parameters = ApiParameters::default();
         let mut version = None;
-        for element in elements(body) {
-            if !element.name().starts_with("api") {
+        // It is here that MongoDB notices that a command names a field twice.
+        for field in params::once(PARSER, body) {
+            let field = field?;
+            if !field.name.starts_with("api") || field.is_null() {
                 continue;
             }
-            let field = Field {
-                command: "APIParametersFromClient",
-                name: element.name(),
-                value: element.value(),
-            };
             let flag = || match field.value {
                 RawBsonRef::Boolean(flag) => Ok(Some(flag)),
                 _ => Err(field.wrong_type("type 'bool'")),
@@ -411,6 +411,8 @@ mod tests {
         assert_eq!(find(rawdoc! {"apiVersion": 1}), Some(14));
         assert_eq!(find(rawdoc! {"apiStrict": 1}), Some(14));
         assert_eq!(find(rawdoc! {"apiStrict": true}), Some(4_886_600));
+        assert_eq!(find(rawdoc! {"apiStrict": false}), Some(4_886_600));
+        assert_eq!(find(rawdoc! {"apiVersion": bson::RawBson::Null}), None);
         assert_eq!(find(rawdoc! {"min": {}, "apiVersion": "1"}), None);
         let strict = rawdoc! {"min": {}, "apiVersion": "1", "apiStrict": true};
         assert_eq!(find(strict), Some(323));
@@ -464,5 +466,25 @@ mod tests {
         );
         let nothing = ApiParameters::default();
         assert_eq!(nothing.to_string(), "{}");
+    }
+
+    #[test]
+    fn no_field_is_named_twice() {
+        let body = |names: &[&str]| {
+            let mut body = rawdoc! {"find": "items"};
+            for name in names {
+                body.append(bson::raw::CString::try_from(*name).unwrap(), 1);
+            }
+            code("find", body)
+        };
+        assert_eq!(body(&["limit", "skip", "limits", "tixil", "", "a"]), None);
+        assert_eq!(body(&["limit", "skip", "limit"]), Some(40413));
+        assert_eq!(body(&["find"]), Some(40413));
+        assert_eq!(body(&["", ""]), Some(40413));
+        let many: Vec<String> = (0..200).map(|at| format!("f{at}")).collect();
+        let mut many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(body(&many), None);
+        many.push("f7");
+        assert_eq!(body(&many), Some(40413));
     }
 }

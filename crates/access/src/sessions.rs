@@ -3,7 +3,6 @@
 //! A session belongs to the user that names it: its `uid` is the digest of `user@database`, and the
 //! same `id` of another user is another session. Members name the user, as they speak for others.
 
-use banyan_document::elements;
 use banyan_security::{Action, Resource, UserName};
 use banyan_wire::session_id::{Lsid, Uid, parse_in, parse_uid};
 use banyan_wire::{CommandError, ErrorCode, SessionId, params};
@@ -145,13 +144,10 @@ pub fn patterns(
 
 fn pattern(document: &RawDocument, identity: Option<&Identity>) -> Result<Pattern, CommandError> {
     let mut pattern = Pattern::default();
-    for element in elements(document) {
-        let field = params::Field {
-            command: PATTERN,
-            name: element.name(),
-            value: element.value(),
-        };
+    for field in params::once(PATTERN, document) {
+        let field = field?;
         match field.name {
+            "lsid" | "uid" if field.is_null() => {}
             "lsid" => {
                 let lsid = parse_in(field.document()?, PATTERN_LSID)?;
                 let missing = || params::missing_field(PATTERN_LSID, "uid");
@@ -163,7 +159,7 @@ fn pattern(document: &RawDocument, identity: Option<&Identity>) -> Result<Patter
             "uid" => pattern.user = Some(parse_uid(field.value, PATTERN)?),
             // They say whom it is done for, and narrow nothing.
             "users" | "roles" => {
-                field.array()?;
+                params::documents(field)?;
                 if identity.is_some_and(|identity| !may_name(identity, Naming::Members)) {
                     return Err(CommandError::new(
                         ErrorCode::Unauthorized,
@@ -192,11 +188,11 @@ pub fn users(value: RawBsonRef<'_>) -> Result<Vec<UserName>, CommandError> {
 
 fn user(document: &RawDocument) -> Result<UserName, CommandError> {
     let (mut user, mut database) = (None, None);
-    for field in params::fields(ALL, document) {
+    for field in params::given(ALL, document, &["user", "db"]) {
+        let field = field?;
         match field.name {
             "user" => user = Some(field.str()?),
-            "db" => database = Some(field.str()?),
-            other => return Err(params::unknown_field(ALL, other)),
+            _ => database = Some(field.str()?),
         }
     }
     let missing = |name| params::missing_field(ALL, name);

@@ -242,6 +242,10 @@ impl CommandSpec {
         let command = Command {
             parsed_as: self.parsed_as,
             writes: self.writes,
+            // What two of them are to write their pipelines and options say.
+            takes_concern: self.writes
+                || self.takes_concern
+                || matches!(self.name, "aggregate" | "mapReduce"),
         };
         let generic = Generic::parse(request, command, |field| {
             if let Some(check) = self.form {

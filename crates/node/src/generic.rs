@@ -2,7 +2,7 @@
 
 use banyan_document::elements;
 use banyan_wire::{CommandError, ErrorCode, ReadMode, ReadPreference, Request};
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawArray, RawBsonRef, RawDocument};
 
 use crate::params;
 
@@ -14,7 +14,7 @@ pub struct Generic<'a> {
     pub autocommit: Option<bool>,
     pub start_transaction: Option<bool>,
     pub stmt_id: Option<i32>,
-    pub stmt_ids: Option<RawBsonRef<'a>>,
+    pub stmt_ids: Option<&'a RawArray>,
     pub max_time_ms: Option<u64>,
     pub read_concern: Option<&'a RawDocument>,
     pub write_concern: Option<&'a RawDocument>,
@@ -37,6 +37,8 @@ pub struct Command {
     /// What messages call it.
     pub parsed_as: &'static str,
     pub writes: bool,
+    /// Whether it takes a write concern, or may.
+    pub takes_concern: bool,
 }
 
 impl<'a> Generic<'a> {
@@ -76,6 +78,7 @@ impl<'a> Generic<'a> {
     /// Whether the field is one of the generic ones; its value is kept if so.
     fn take(&mut self, field: params::Field<'a>, command: Command) -> Result<bool, CommandError> {
         let params::Field { name, value, .. } = field;
+        check_own_form(field)?;
         match name {
             "$audit" => self.audit = Some(value),
             "$client"
@@ -95,17 +98,27 @@ impl<'a> Generic<'a> {
             | "helpCommand"
             | "help" => {}
             "mayBypassWriteBlocking" => self.may_bypass_write_blocking = Some(field.bool()?),
-            "lsid" => self.lsid = Some(session_field(field).document()?),
+            "lsid" => self.lsid = session_field(field).document_or_null()?,
+            "txnNumber" | "autocommit" | "startTransaction" if field.is_null() => {}
             "txnNumber" => {
                 let RawBsonRef::Int64(number) = value else {
                     return Err(session_field(field).wrong_type("type 'long'"));
                 };
                 self.txn_number = Some(number);
             }
-            "autocommit" => self.autocommit = Some(field.bool()?),
-            "startTransaction" => self.start_transaction = Some(field.bool()?),
-            "stmtId" => self.stmt_id = Some(field.i32()?),
-            "stmtIds" => self.stmt_ids = Some(value),
+            "autocommit" => self.autocommit = Some(session_flag(field)?),
+            "startTransaction" => self.start_transaction = Some(session_flag(field)?),
+            // Only statements that write have numbers.
+            "stmtId" if !command.writes || field.is_null() => {}
+            "stmtId" => {
+                let RawBsonRef::Int32(number) = value else {
+                    return Err(field.wrong_type("type 'int'"));
+                };
+                self.stmt_id = Some(number);
+            }
+            "stmtIds" if !command.writes => return Ok(false),
+            "stmtIds" if field.is_null() => return Err(params::no_array(name)),
+            "stmtIds" => self.stmt_ids = Some(field.array()?),
             "maxTimeMS" => self.max_time_ms = Some(max_time_ms(field)?),
             "readConcern" => {
                 self.read_concern = Some(value.as_document().ok_or_else(|| {
@@ -115,11 +128,17 @@ impl<'a> Generic<'a> {
                     )
                 })?);
             }
-            "writeConcern" => self.write_concern = field.document_or_null()?,
+            "writeConcern"
+                if !command.takes_concern && !matches!(value, RawBsonRef::Document(_)) =>
+            {
+                return Err(refused_concern());
+            }
+            "writeConcern" => self.write_concern = Some(field.document()?),
             // Which member it's sent to is decided by now: only the mode still says something. On
             // a write it says nothing at all.
-            "$readPreference" if !command.writes => {
-                self.read_preference = Some(ReadPreference::parse(value)?.mode);
+            "$readPreference" => {
+                let mode = ReadPreference::parse(value)?.mode;
+                self.read_preference = Some(mode).filter(|_| !command.writes);
             }
             "$queryOptions" if !command.writes => {
                 // The 2.x shell and mongos pack the read preference one level down.
@@ -127,7 +146,7 @@ impl<'a> Generic<'a> {
                 let parsed = inner.map(ReadPreference::parse).transpose()?;
                 self.read_preference = parsed.map(|preference| preference.mode);
             }
-            "$readPreference" | "$queryOptions" => {}
+            "$queryOptions" => {}
             "$clusterTime" => self.cluster_time = Some(value),
             "comment" => self.comment = Some(value),
             "shardVersion" => self.shard_version = Some(value),
@@ -150,6 +169,30 @@ fn session_field(field: params::Field<'_>) -> params::Field<'_> {
         command: "OperationSessionInfo",
         ..field
     }
+}
+
+/// Two commands read fields of all commands as their own, and refuse another type in other words.
+fn check_own_form(field: params::Field<'_>) -> Result<(), CommandError> {
+    match (field.name, field.command) {
+        ("maxTimeMS", "aggregate" | "getMore") if !field.is_null() => field.i64().map(drop),
+        ("readConcern", "aggregate") => field.document_or_null().map(drop),
+        _ => Ok(()),
+    }
+}
+
+fn session_flag(field: params::Field<'_>) -> Result<bool, CommandError> {
+    match field.value {
+        RawBsonRef::Boolean(flag) => Ok(flag),
+        _ => Err(session_field(field).wrong_type("type 'bool'")),
+    }
+}
+
+/// A write concern of what writes nothing.
+pub fn refused_concern() -> CommandError {
+    CommandError::new(
+        ErrorCode::InvalidOptions,
+        "Command does not support writeConcern",
+    )
 }
 
 fn max_time_ms(field: params::Field<'_>) -> Result<u64, CommandError> {

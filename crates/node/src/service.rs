@@ -33,7 +33,7 @@ use crate::commands::write_report;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::failing;
-use crate::generic::Generic;
+use crate::generic::{Generic, refused_concern};
 use crate::info::ClusterRole;
 use crate::light;
 use crate::node::Node;
@@ -258,13 +258,13 @@ impl NodeService {
                 "interrupted at shutdown",
             ));
         }
-        if generic.autocommit == Some(true) {
-            return Err(CommandError::new(
-                ErrorCode::InvalidOptions,
-                "Specifying autocommit=true is not allowed.",
-            ));
-        }
         if generic.autocommit.is_some() || generic.start_transaction.is_some() {
+            let invalid = |why: &str| Err(CommandError::new(ErrorCode::InvalidOptions, why));
+            if generic.txn_number.is_none() {
+                return invalid(
+                    "'autocommit' field requires a transaction number to also be specified",
+                );
+            }
             let alone = !self.node.replication.is_replica_set();
             if alone && self.node.info.role == ClusterRole::None {
                 // By this many applications tell that they have to do without.
@@ -272,6 +272,9 @@ impl NodeService {
                     ErrorCode::IllegalOperation,
                     "Transaction numbers are only allowed on a replica set member or mongos",
                 ));
+            }
+            if generic.autocommit == Some(true) {
+                return invalid("Specifying autocommit=true is not allowed.");
             }
             return Err(CommandError::new(
                 ErrorCode::NotImplemented,
@@ -457,10 +460,7 @@ impl NodeService {
         let is_internal = spec.name.starts_with('_');
         if !may_write {
             return match given {
-                Some(_) if !is_internal => Err(CommandError::new(
-                    ErrorCode::InvalidOptions,
-                    "Command does not support writeConcern",
-                )),
+                Some(_) if !is_internal => Err(refused_concern()),
                 _ => Ok(WriteConcern::default()),
             };
         }

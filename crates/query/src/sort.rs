@@ -75,17 +75,26 @@ impl SortPattern {
             return Err(QueryError::new(ErrorKind::Location(13103), message));
         }
         for element in elements(sort) {
+            // Of an order that is none it is told before it is looked at what is to be sorted by.
+            let order = match METADATA.iter().any(|name| is_meta(element.value(), name)) {
+                true => FieldOrder::Ascending,
+                false => order(element.name(), element.value())?,
+            };
+            let is_score = is_meta(element.value(), "textScore");
+            if is_score {
+                text::ask_score(context.and_then(|context| context.text.as_ref()))?;
+            }
             FieldPath::parse(element.name())?;
-            if is_meta(element.value(), "geoNearDistance")
-                && let Some(context) = context
-            {
+            if is_meta(element.value(), "geoNearDistance") {
+                let Some(context) = context else {
+                    return Err(text::score_missing());
+                };
                 context.metadata.ask(Metadata::Distance);
                 // What is farthest away comes first, as MongoDB has it.
                 fields.push((Path::field(DISTANCE_FIELD), FieldOrder::Descending));
                 continue;
             }
-            if is_meta(element.value(), "textScore") {
-                text::ask_score(context.and_then(|context| context.text.as_ref()))?;
+            if is_score {
                 // The best come first.
                 fields.push((Path::field(TEXT_SCORE_FIELD), FieldOrder::Descending));
                 continue;
@@ -96,7 +105,7 @@ impl SortPattern {
             }
             let path = Path::parse(element.name())
                 .map_err(|error| QueryError::new(ErrorKind::BadValue, error.to_string()))?;
-            fields.push((path, order(element.name(), element.value())?));
+            fields.push((path, order));
         }
         Ok(SortPattern {
             pattern: KeyPattern {
@@ -180,6 +189,9 @@ impl SortPattern {
     }
 }
 
+/// What documents can be sorted by beside their fields.
+const METADATA: [&str; 3] = ["geoNearDistance", "textScore", "randVal"];
+
 /// `{$meta: name}`
 fn is_meta(value: RawBsonRef<'_>, name: &str) -> bool {
     let RawBsonRef::Document(document) = value else {
@@ -203,13 +215,10 @@ fn order(name: &str, value: RawBsonRef<'_>) -> Result<FieldOrder, QueryError> {
                     "Cannot have additional keys in a $meta sort specification",
                 ));
             }
-            match meta.value() {
-                RawBsonRef::String("geoNearDistance") => return Err(text::score_missing()),
-                RawBsonRef::String(score @ ("searchScore" | "vectorSearchScore")) => {
-                    let message = format!("$meta sort by '{score}' metadata is not supported");
-                    return error(31218, message);
-                }
-                _ => {}
+            if let RawBsonRef::String(score @ ("searchScore" | "vectorSearchScore")) = meta.value()
+            {
+                let message = format!("$meta sort by '{score}' metadata is not supported");
+                return error(31218, message);
             }
             let shown = describe(Some(meta.value()));
             return error(31138, format!("Illegal $meta sort: $meta: {shown}"));

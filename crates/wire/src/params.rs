@@ -1,5 +1,7 @@
 //! Reading a command's fields as types, with MongoDB's words where the type is wrong.
 
+use std::collections::HashSet;
+
 use crate::{CommandError, ErrorCode};
 use banyan_document::{elements, kind};
 use bson::spec::BinarySubtype;
@@ -189,6 +191,76 @@ pub fn unknown_field(parser: &str, name: &str) -> CommandError {
         ErrorCode::Location(40415),
         format!("BSON field '{parser}.{name}' is an unknown field."),
     )
+}
+
+pub fn duplicate_field(parser: &str, name: &str) -> CommandError {
+    CommandError::new(
+        ErrorCode::Location(40413),
+        format!("BSON field '{parser}.{name}' is a duplicate field"),
+    )
+}
+
+/// As many names are looked through for each that may be one of them; more are kept in a set.
+const FEW: usize = 32;
+
+/// The names that were met.
+struct Seen<'a> {
+    document: &'a RawDocument,
+    /// Most documents have few fields, all of which differ in it: what has come before need not be looked
+    /// through for each.
+    sketch: u64,
+    many: Option<HashSet<&'a str>>,
+}
+
+impl<'a> Seen<'a> {
+    /// Whether the name at this place was met before.
+    fn has(&mut self, at: usize, name: &'a str) -> bool {
+        let before = || elements(self.document).take(at).map(|field| field.name());
+        if at >= FEW {
+            return !self
+                .many
+                .get_or_insert_with(|| before().collect())
+                .insert(name);
+        }
+        let byte = |at: usize| name.as_bytes().get(at).map_or(0, |byte| usize::from(*byte));
+        let place = byte(0) + 7 * byte(name.len().wrapping_sub(1)) + 31 * name.len();
+        let bit = 1 << (place % 64);
+        let may_be = self.sketch & bit != 0;
+        self.sketch |= bit;
+        may_be && before().any(|other| other == name)
+    }
+}
+
+/// The fields as [`fields`] has them, none of which may be named twice.
+pub fn once<'a>(
+    parser: &'static str,
+    document: &'a RawDocument,
+) -> impl Iterator<Item = Result<Field<'a>, CommandError>> {
+    let mut seen = Seen {
+        document,
+        sketch: 0,
+        many: None,
+    };
+    fields(parser, document)
+        .enumerate()
+        .map(move |(at, field)| match seen.has(at, field.name) {
+            true => Err(duplicate_field(parser, field.name)),
+            false => Ok(field),
+        })
+}
+
+/// The fields of a document inside a command of which these are known. What is null is passed over, as if
+/// it were not there; what is unknown or named twice is refused even so.
+pub fn given<'a>(
+    parser: &'static str,
+    document: &'a RawDocument,
+    known: &'static [&'static str],
+) -> impl Iterator<Item = Result<Field<'a>, CommandError>> {
+    once(parser, document).filter_map(move |field| match field {
+        Ok(field) if !known.contains(&field.name) => Some(Err(unknown_field(parser, field.name))),
+        Ok(field) if field.is_null() => None,
+        field => Some(field),
+    })
 }
 
 pub fn missing_field(parser: &str, name: &str) -> CommandError {

@@ -119,6 +119,7 @@ pub fn parse_in(lsid: &RawDocument, place: &str) -> Result<Lsid, CommandError> {
     let (mut session, mut uid) = (None, None);
     for (name, value) in lsid.iter().flatten() {
         match (name.as_str(), value) {
+            ("id" | "uid" | "txnNumber" | "txnUUID", value) if params::is_null(value) => {}
             ("id", RawBsonRef::Binary(RawBinaryRef { subtype, bytes })) => {
                 if subtype != BinarySubtype::Uuid {
                     return Err(mismatch(format!(
@@ -141,7 +142,14 @@ pub fn parse_in(lsid: &RawDocument, place: &str) -> Result<Lsid, CommandError> {
             }
             ("uid", value) => uid = Some(parse_uid(value, place)?),
             // Parts of it that a router or a driver may add.
-            ("txnNumber" | "txnUUID", _) => {}
+            ("txnNumber", RawBsonRef::Int64(_)) | ("txnUUID", RawBsonRef::Binary(_)) => {}
+            ("txnNumber" | "txnUUID", value) => {
+                return Err(mismatch(format!(
+                    "BSON field '{place}.{}' is the wrong type '{}'",
+                    name.as_str(),
+                    kind::name(&value)
+                )));
+            }
             (name, _) => return Err(params::unknown_field(place, name)),
         }
     }

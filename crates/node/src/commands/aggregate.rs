@@ -96,8 +96,7 @@ impl<'a> Parameters<'a> {
                 }
                 "hint" => parameters.hint = write_report::hint(field)?,
                 "let" => parameters.variables = field.document_or_null()?,
-                "explain" if field.is_null() => return Err(field.wrong_type("type 'bool'")),
-                "explain" => parameters.explain = field.bool()?,
+                "explain" => parameters.explain = field.strict_bool()?,
                 "cursor" => parameters.has_cursor = true,
                 "allowDiskUse" => parameters.allow_disk_use = Some(field.strict_bool()?),
                 "collation" => parameters.collation = Asked::parse(field)?,

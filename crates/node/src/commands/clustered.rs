@@ -3,8 +3,8 @@
 
 use banyan_document::compare;
 use banyan_document::key::KeyPattern;
-use banyan_replication::clock;
 use banyan_replication::write::catalog_ops;
+use banyan_replication::{clock, time_series};
 use banyan_storage::Collection;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
@@ -75,7 +75,7 @@ pub fn parse(field: Field<'_>) -> Result<Option<RawDocumentBuf>, CommandError> {
 pub fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.value {
         RawBsonRef::Document(spec) => Written::parse(spec).map(drop),
-        _ => Ok(()),
+        _ => field.bool().map(drop),
     }
 }
 
@@ -91,13 +91,13 @@ impl<'a> Written<'a> {
     fn parse(spec: &'a RawDocument) -> Result<Written<'a>, CommandError> {
         let (mut version, mut key, mut unique) = (2, None, None);
         let mut name = catalog_ops::ID_INDEX;
-        for field in params::fields(PARSER, spec).filter(|field| !field.is_null()) {
+        for field in params::given(PARSER, spec, &["v", "key", "name", "unique"]) {
+            let field = field?;
             match field.name {
                 "v" => version = field.i64()?,
                 "key" => key = Some(field.document()?),
                 "name" => name = field.str()?,
-                "unique" => unique = Some(field.bool()?),
-                other => return Err(params::unknown_field(PARSER, other)),
+                _ => unique = Some(field.bool()?),
             }
         }
         Ok(Written {
@@ -161,7 +161,14 @@ pub fn is_change(field: Field<'_>) -> bool {
 /// A collection's options with another time after which its documents go.
 pub fn with_seconds(options: &RawDocument, seconds: Option<i64>) -> RawDocumentBuf {
     let mut changed = RawDocumentBuf::new();
+    let mut seconds = seconds;
     for (name, value) in options.iter().flatten() {
+        // It is shown before how measurements lie.
+        if name.as_str() == time_series::OPTION
+            && let Some(seconds) = seconds.take()
+        {
+            changed.append(cstr!("expireAfterSeconds"), seconds);
+        }
         if name.as_str() != EXPIRE {
             changed.append(name, value);
         }

@@ -6,7 +6,7 @@ use banyan_replication::write::catalog_ops;
 use banyan_replication::write::validation::{ACTION, LEVEL, VALIDATOR};
 use banyan_storage::{CatalogChange, Collection, IndexDefinition, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawDocumentBuf, cstr, rawdoc};
+use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::capped::{self, Limits};
 use super::clustered::{self, EXPIRE};
@@ -19,7 +19,7 @@ use super::validation;
 use crate::context::CommandContext;
 use crate::index_builds;
 use crate::index_changes;
-use crate::params::Field;
+use crate::params::{self, Field};
 use crate::views;
 use banyan_access::reads_and_writes;
 
@@ -42,15 +42,22 @@ pub static SPEC: CommandSpec = CommandSpec::new("collMod", Run::Future(run))
         IMAGES,
         RECORD_IMAGES,
         "dryRun",
-    ]);
+    ])
+    // What it names are the buckets by then.
+    .ignored(&["isTimeseriesNamespace"]);
 
 /// What a field has to be, whatever the others are.
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
         EXPIRE if clustered::is_change(field) => Ok(()),
         EXPIRE => Err(field.wrong_type("types '[string, long]'")),
+        "pipeline" if field.is_null() => Err(params::no_array(field.name)),
         _ if field.is_null() => Ok(()),
-        "index" | "timeseries" | VALIDATOR => field.document().map(drop),
+        "isTimeseriesNamespace" if !matches!(field.value, RawBsonRef::Boolean(_)) => {
+            Err(field.wrong_type("type 'bool'"))
+        }
+        "index" | VALIDATOR => field.document().map(drop),
+        "timeseries" => time_series::options::parse(field).map(drop),
         "dryRun" | RECORD_IMAGES => field.bool().map(drop),
         "viewOn" => field.str().map(drop),
         "pipeline" => views::changes::stages(field).map(drop),
@@ -261,10 +268,13 @@ pub fn plan(
 
 /// A view has a definition and nothing else that could be changed.
 fn refuse_beside_view(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
-    let own = |name: &str| SPEC.fields.contains(&name) || SPEC.ignored.contains(&name);
-    let mut named = ctx.body().iter().flatten().map(|(name, _)| name.as_str());
-    let refused = named.find(|name| own(name) && !matches!(*name, "viewOn" | "pipeline"));
-    refused.map_or(Ok(()), |name| Err(views::changes::unsupported(name)))
+    let fields = params::fields("collMod", ctx.body()).filter(|field| !field.is_null());
+    let mut refused = fields
+        .map(|field| field.name)
+        .filter(|name| SPEC.fields.contains(name) && !matches!(*name, "viewOn" | "pipeline"));
+    refused
+        .next()
+        .map_or(Ok(()), |name| Err(views::changes::unsupported(name)))
 }
 
 /// A collection has no definition of a view.

@@ -22,7 +22,16 @@ pub static SPEC: CommandSpec = CommandSpec::new("collStats", Run::Inline(run))
     .access(Access::Collection(Action::CollStats))
     .aliases(&["collstats"])
     .needs(Needs::Data)
+    .form(check_form)
     .lenient();
+
+/// What a field has to be, whatever the others are.
+fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "verbose" | "waitForLock" => field.strict_bool().map(drop),
+        _ => Ok(()),
+    }
+}
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let name = match ctx.argument() {

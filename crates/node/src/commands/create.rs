@@ -9,7 +9,7 @@ use banyan_replication::write::catalog_ops;
 use banyan_replication::write::validation::{ACTION, LEVEL, VALIDATOR};
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use super::capped;
 use super::clustered::{self, CLUSTERED, EXPIRE, location};
@@ -201,7 +201,10 @@ fn is_view(namespace: &Namespace) -> CommandError {
 /// What a field has to be, whatever the others are.
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     if field.is_null() {
-        return Ok(());
+        return match field.name {
+            "pipeline" => Err(params::no_array(field.name)),
+            _ => Ok(()),
+        };
     }
     match field.name {
         "capped" | "autoIndexId" | "temp" | RECORD_IMAGES => field.bool().map(drop),
@@ -215,6 +218,7 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
         CLUSTERED => clustered::check_form(field),
         IMAGES => images::check_form(field),
         "indexOptionDefaults" => create_options::check_defaults_form(field),
+        "encryptedFields" => create_options::check_encrypted_form(field),
         "viewOn" => views::changes::on(field).map(drop),
         "pipeline" => views::changes::stages(field).map(drop),
         EXPIRE | "flags" => field.i64().map(drop),
@@ -348,7 +352,7 @@ fn expiration(ctx: &CommandContext<'_>, is_clustered: bool) -> Result<Option<i64
 
 /// Options that a clustered collection cannot have.
 fn refuse_beside_clustered(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
-    let is_false = |field: Field<'_>| field.value == RawBsonRef::Boolean(false);
+    let is_false = |field: Field<'_>| field.bool().is_ok_and(|asked| !asked);
     let is_false = ctx.field(CLUSTERED).is_some_and(is_false);
     for field in params::fields("create", ctx.body()).filter(|field| !field.is_null()) {
         let invalid = |message: String| CommandError::new(ErrorCode::InvalidOptions, message);

@@ -9,6 +9,7 @@ use super::clustered::{CLUSTERED, location};
 use super::index_outline;
 use super::index_specification as specification;
 use crate::context::CommandContext;
+use crate::forms;
 use crate::params::{self, Field};
 
 /// What they come to.
@@ -40,7 +41,7 @@ impl Others {
             .transpose()?;
         // What asks for a view and does not say of what is told that instead.
         let is_half_view = given("pipeline").is_some() && given("viewOn").is_none();
-        let is_special = given("timeseries").is_some() || is_half_view;
+        let is_special = given("timeseries").is_some() || given("viewOn").is_some() || is_half_view;
         match given("idIndex").filter(|_| !is_special) {
             Some(field) => check_id_index(field.document()?, collation),
             None => Ok(()),
@@ -62,15 +63,20 @@ impl Others {
             (bson::cstr!("storageEngine"), engines),
             (bson::cstr!("indexOptionDefaults"), defaults),
         ] {
-            if let Some(document) = document.filter(|document| !document.is_empty()) {
+            if let Some(document) = document.filter(|document| says_something(document)) {
                 others.kept.append(name, document.to_owned());
             }
         }
         // Those of such collections are refused with what else these cannot have.
-        let is_special = given("timeseries").is_some() || given(CLUSTERED).is_some();
+        let is_series = given("timeseries").is_some();
         let automatic = given("autoIndexId").map(|field| field.bool()).transpose()?;
-        let automatic = automatic.filter(|_| !is_special);
-        let id_index = given("idIndex").filter(|_| !is_special);
+        if automatic.is_some() {
+            others.note = Some(
+                "The autoIndexId option is deprecated and will be removed in a future release",
+            );
+        }
+        let automatic = automatic.filter(|_| !is_series);
+        let id_index = given("idIndex").filter(|_| !is_series && given(CLUSTERED).is_none());
         if automatic.is_some() && id_index.is_some() {
             return Err(invalid("'idIndex' is not allowed with 'autoIndexId'"));
         }
@@ -81,20 +87,17 @@ impl Others {
                     "collections outside of the local database need an index over _id",
                 ));
             }
-            Some(automatic) => {
-                others.automatic = Some(automatic);
-                others.note = Some(
-                    "The autoIndexId option is deprecated and will be removed in a future release",
-                );
-            }
-            None => {}
+            _ => others.automatic = automatic,
         }
         if let Some(field) = id_index
-            && field.document()?.get_str("name").is_ok_and(str::is_empty)
+            && field
+                .document()?
+                .get_str("name")
+                .is_ok_and(|name| name.is_empty() || name.contains('\0'))
         {
             return Err(CommandError::new(
                 ErrorCode::CannotCreateIndex,
-                "index name cannot be empty",
+                "an index name cannot be empty or contain NUL bytes",
             ));
         }
         Ok(others)
@@ -111,23 +114,7 @@ fn bad(message: &str) -> CommandError {
 
 /// Queries on encrypted fields are for members of sets, and not made here.
 fn refuse_encrypted(ctx: &CommandContext<'_>, field: Field<'_>) -> Result<(), CommandError> {
-    const PARSER: &str = "create.encryptedFields";
-    let mut has_fields = false;
-    for field in params::fields(PARSER, field.document()?).filter(|field| !field.is_null()) {
-        match field.name {
-            "fields" => {
-                field.array()?;
-                has_fields = true;
-            }
-            "escCollection" | "eccCollection" | "ecocCollection" => {
-                field.str()?;
-            }
-            other => return Err(params::unknown_field(PARSER, other)),
-        }
-    }
-    if !has_fields {
-        return Err(params::missing_field(PARSER, "fields"));
-    }
+    check_encrypted_form(field)?;
     let is_set = ctx.node.replication.is_replica_set();
     let present = |name| ctx.field(name).is_some_and(|field| !field.is_null());
     if present("viewOn") || present("timeseries") {
@@ -151,6 +138,38 @@ fn refuse_encrypted(ctx: &CommandContext<'_>, field: Field<'_>) -> Result<(), Co
     }
 }
 
+/// What `encryptedFields` has to be, whatever other fields are.
+pub fn check_encrypted_form(field: Field<'_>) -> Result<(), CommandError> {
+    const PARSER: &str = "create.encryptedFields";
+    const COLLECTIONS: [&str; 3] = ["escCollection", "eccCollection", "ecocCollection"];
+    let mut has_fields = false;
+    for field in params::fields(PARSER, field.document()?) {
+        match field.name {
+            "fields" => {
+                forms::documents(field)?;
+                has_fields = true;
+            }
+            name if COLLECTIONS.contains(&name) && field.is_null() => {}
+            name if COLLECTIONS.contains(&name) => {
+                field.str()?;
+            }
+            other => return Err(params::unknown_field(PARSER, other)),
+        }
+    }
+    match has_fields {
+        true => Ok(()),
+        false => Err(params::missing_field(PARSER, "fields")),
+    }
+}
+
+/// Whether options of engines are worth keeping: none, or null for some, are not.
+fn says_something(options: &RawDocument) -> bool {
+    options
+        .iter()
+        .flatten()
+        .any(|(_, value)| !params::is_null(value))
+}
+
 /// A document for each engine.
 fn engines(field: Field<'_>) -> Result<&RawDocument, CommandError> {
     let engines = field.document()?;
@@ -161,6 +180,11 @@ fn engines(field: Field<'_>) -> Result<&RawDocument, CommandError> {
                 engine.as_str()
             )));
         };
+        for (name, value) in options.iter().flatten() {
+            if name.as_str() == "configString" {
+                check_config_string(value)?;
+            }
+        }
         let is_known = |name: &str| name == "configString";
         if engine.as_str() != "wiredTiger"
             || !options
@@ -175,6 +199,21 @@ fn engines(field: Field<'_>) -> Result<&RawDocument, CommandError> {
         }
     }
     Ok(engines)
+}
+
+/// What the engine would read, which this one has no use for.
+fn check_config_string(value: RawBsonRef<'_>) -> Result<(), CommandError> {
+    match value {
+        RawBsonRef::String(text) if text.contains('\0') => Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "malformed 'configString' value.",
+        )),
+        RawBsonRef::String(_) => Ok(()),
+        _ => Err(CommandError::new(
+            ErrorCode::TypeMismatch,
+            "'configString' must be a string.",
+        )),
+    }
 }
 
 /// What `indexOptionDefaults` has to be, whatever other fields are.
@@ -196,13 +235,8 @@ pub fn id_format(ctx: &CommandContext<'_>) -> Option<i32> {
 fn index_defaults(field: Field<'_>) -> Result<&RawDocument, CommandError> {
     const PARSER: &str = "create.indexOptionDefaults";
     let defaults = field.document()?;
-    for field in params::fields(PARSER, defaults).filter(|field| !field.is_null()) {
-        match field.name {
-            "storageEngine" => {
-                engines(field)?;
-            }
-            other => return Err(params::unknown_field(PARSER, other)),
-        }
+    for field in params::given(PARSER, defaults, &["storageEngine"]) {
+        engines(field?)?;
     }
     Ok(defaults)
 }
@@ -221,27 +255,14 @@ fn check_id_index(
         }
     }
     named.append(bson::cstr!("name"), "_id_");
-    let Some(key) = index.get("key").ok().flatten() else {
-        return index_outline::normalize(&named, false).map(drop);
-    };
-    if let RawBsonRef::Document(key) = key
-        && !key.is_empty()
-        && !specification::is_id_key(key)
-    {
+    // What it is to be is judged as any index first, under a name that none of them is refused for.
+    index_outline::check_form(&named, false)?;
+    index_outline::check_id_options(index)?;
+    let key = index.get_document("key").ok();
+    if !key.is_some_and(specification::is_id_key) {
         return Err(bad("The field 'key' for an _id index must be {_id: 1}"));
     }
-    if let Some(option) = index
-        .iter()
-        .flatten()
-        .map(|(name, _)| name.as_str())
-        .find(|name| !matches!(*name, "key" | "name" | "v" | "ns" | "collation"))
-    {
-        return Err(CommandError::new(
-            ErrorCode::InvalidIndexSpecificationOption,
-            format!("The field '{option}' is not valid for an _id index specification."),
-        ));
-    }
-    let normalized = index_outline::normalize(&named, false)?;
+    let normalized = specification::normalize(&named)?;
     if index.get("name").ok().flatten().is_none() {
         return Err(CommandError::new(
             ErrorCode::FailedToParse,

@@ -8,6 +8,7 @@ use banyan_document::is_true;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
+use super::coll_stats::number;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::{CommandContext, check_collection_name};
 use crate::errors;
@@ -47,9 +48,16 @@ async fn data_size(ctx: &CommandContext<'_>) -> CommandResult {
         ));
     };
     check_collection_name(database, collection)?;
-    let bound = |name| ctx.field(name).map(|field| field.document()).transpose();
+    let bound = |name| match ctx.field(name).map(|field| field.value) {
+        None => Ok(None),
+        Some(RawBsonRef::Document(bound)) => Ok(Some(bound)),
+        Some(_) => Err(both(&format!("{name} key must be an object"))),
+    };
     let (min, max) = (bound("min")?, bound("max")?);
-    let pattern = bound("keyPattern")?;
+    // Anything else is as if it were not there.
+    let pattern = ctx
+        .field("keyPattern")
+        .and_then(|field| field.value.as_document());
     let size = match (min, max) {
         (None, None) => whole(ctx, database, collection)?,
         (Some(_), None) => return Err(both("max must be set if min is set")),
@@ -68,7 +76,7 @@ async fn data_size(ctx: &CommandContext<'_>) -> CommandResult {
     }
     let size = size.unwrap_or_default();
     reply.append(cstr!("size"), size.bytes);
-    reply.append(cstr!("numObjects"), size.documents);
+    reply.append(cstr!("numObjects"), number(size.documents));
     let millis = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
     reply.append(cstr!("millis"), millis);
     reply.append(cstr!("ok"), 1.0);

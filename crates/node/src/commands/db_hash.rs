@@ -19,6 +19,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("dbHash", Run::Future(run))
     .access(Access::Database(Action::DbHash))
     .aliases(&["dbhash"])
     .fields(&["collections"])
+    .ignored(&["skipTempCollections"])
     .computes();
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {

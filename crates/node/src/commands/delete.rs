@@ -44,6 +44,8 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
         "deletes" => forms::documents(field),
         "ordered" if !field.is_null() => field.strict_bool().map(drop),
+        "bypassDocumentValidation" => field.bool().map(drop),
+        "runtimeConstants" | "encryptionInformation" => field.document_or_null().map(drop),
         _ => Ok(()),
     }
 }
@@ -62,7 +64,8 @@ struct Statement<'a> {
 impl<'a> Statement<'a> {
     fn parse(document: &'a RawDocument) -> Result<Statement<'a>, CommandError> {
         let (mut filter, mut limit, mut hint, mut collation) = (None, None, None, None);
-        for field in params::fields(PARSER, document) {
+        for field in params::once(PARSER, document) {
+            let field = field?;
             match field.name {
                 "q" if field.is_null() => {}
                 "q" => filter = Some(field.document()?),

@@ -70,6 +70,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
         "_use44SortKeys",
         "includeQueryStatsMetrics",
         "runtimeConstants",
+        "encryptionInformation",
+        "options",
     ])
     .computes();
 
@@ -130,6 +132,12 @@ impl<'a> Parameters<'a> {
                     field.strict_bool()?;
                 }
                 "let" => parameters.variables = document(field)?,
+                "runtimeConstants" | "encryptionInformation" | "options" => {
+                    field.document_or_null()?;
+                }
+                "term" if !field.is_null() => {
+                    field.i64()?;
+                }
                 "allowDiskUse" => parameters.allow_disk_use = Some(field.strict_bool()?),
                 "collation" => {
                     parameters.collation = Asked::of(Some(field.document()?))?;

@@ -49,7 +49,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("findAndModify", Run::Future(run
         "collation",
         BYPASS,
     ])
-    .ignored(&["runtimeConstants"])
+    .ignored(&["runtimeConstants", "encryptionInformation"])
     .computes();
 
 struct Parameters<'a> {
@@ -69,7 +69,9 @@ struct Parameters<'a> {
 /// What a field has to be, whatever the others are.
 fn check_form(field: params::Field<'_>) -> Result<(), CommandError> {
     match (field.name, field.value) {
-        ("query" | "sort" | "fields", _) => field.document_or_null().map(drop),
+        ("query" | "sort" | "fields" | "runtimeConstants" | "encryptionInformation", _) => {
+            field.document_or_null().map(drop)
+        }
         ("remove" | "new" | "upsert", _) => field.bool().map(drop),
         ("update", RawBsonRef::Array(_)) => forms::documents(field),
         _ => Ok(()),

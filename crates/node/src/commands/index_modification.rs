@@ -110,8 +110,10 @@ impl<'a> IndexOption<'a> {
     /// change of its own.
     fn check_unique(&self, index: &Index) -> Result<(), CommandError> {
         let refuse = |message: &str| Err(CommandError::new(ErrorCode::InvalidOptions, message));
+        // That it is not to be prepared goes with everything.
+        let prepares = self.prepare_unique.filter(|prepares| *prepares);
         let changes_else = self.hidden.is_some() || self.expires.is_some() || self.unique.is_some();
-        match (self.unique, self.prepare_unique) {
+        match (self.unique, prepares) {
             (Some(false), _) => Err(CommandError::new(
                 ErrorCode::BadValue,
                 "Cannot make index non-unique",

@@ -57,6 +57,19 @@ pub fn normalize(
 }
 
 pub fn check(spec: &RawDocument, ignores_unknown: bool) -> Result<(), CommandError> {
+    let (key, name) = check_form(spec, ignores_unknown)?;
+    let is_id = specification::is_id_key(key);
+    if is_id {
+        check_id_options(spec)?;
+    }
+    specification::check_name(name, is_id)
+}
+
+/// What has to be right of every index: its key and its name, if it is.
+pub fn check_form(
+    spec: &RawDocument,
+    ignores_unknown: bool,
+) -> Result<(&RawDocument, &str), CommandError> {
     let names = || spec.iter().flatten().map(|(name, _)| name.as_str());
     if !ignores_unknown && let Some(unknown) = names().find(|name| !OPTIONS.contains(name)) {
         return Err(not_valid(spec, unknown, "an index specification"));
@@ -126,7 +139,6 @@ pub fn check(spec: &RawDocument, ignores_unknown: bool) -> Result<(), CommandErr
         )
     };
     let key = key.ok_or_else(|| required("key"))?;
-    let is_id = specification::is_id_key(key);
     let name = name.ok_or_else(|| required("name"))?;
     let clusters = spec.get(CLUSTERED_OPTION).ok().flatten();
     if clusters.is_some_and(is_true) && !spec.get_bool("unique").unwrap_or(false) {
@@ -139,14 +151,19 @@ pub fn check(spec: &RawDocument, ignores_unknown: bool) -> Result<(), CommandErr
     if let Some(option) = names().find(|name| *name == "_id") {
         return Err(not_valid(spec, option, "an index specification"));
     }
-    match names().find(|name| is_id && !ID_OPTIONS.contains(name)) {
+    Ok((key, name))
+}
+
+/// Whether the index over `_id` has none but the options that it may have.
+pub fn check_id_options(spec: &RawDocument) -> Result<(), CommandError> {
+    let names = || spec.iter().flatten().map(|(name, _)| name.as_str());
+    match names().find(|name| !ID_OPTIONS.contains(name)) {
         // One by which the collection is clustered is over `_id`, too.
-        Some(CLUSTERED_OPTION | "unique") if names().any(|name| name == CLUSTERED_OPTION) => {}
-        Some("weights") => return Err(specification::weights_of_no_text(spec)),
-        Some(option) => return Err(not_valid(spec, option, "an _id index specification")),
-        None => {}
+        Some(CLUSTERED_OPTION | "unique") if names().any(|name| name == CLUSTERED_OPTION) => Ok(()),
+        Some("weights") => Err(specification::weights_of_no_text(spec)),
+        Some(option) => Err(not_valid(spec, option, "an _id index specification")),
+        None => Ok(()),
     }
-    specification::check_name(name, is_id)
 }
 
 fn not_valid(spec: &RawDocument, option: &str, of: &str) -> CommandError {

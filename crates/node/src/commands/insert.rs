@@ -35,6 +35,7 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
         "documents" => forms::documents(field),
         "ordered" if !field.is_null() => field.strict_bool().map(drop),
+        "encryptionInformation" => field.document_or_null().map(drop),
         _ => Ok(()),
     }
 }

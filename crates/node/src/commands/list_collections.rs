@@ -33,6 +33,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("listCollections", Run::Future(r
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
         "authorizedCollections" if !field.is_null() => field.strict_bool().map(drop),
+        "includePendingDrops" => field.bool().map(drop),
         _ => Ok(()),
     }
 }
@@ -66,12 +67,16 @@ fn list(ctx: &CommandContext<'_>) -> CommandResult {
     let mut listed = Vec::new();
     for described in all(ctx, ctx.database())? {
         let name = described.get_str("name").unwrap_or_default();
-        if !is_hidden(name) && first::is_listed(filter.as_ref(), &described)? {
-            listed.push(if name_only {
-                brief(&described)
-            } else {
-                described
-            });
+        if is_hidden(name) {
+            continue;
+        }
+        // Who asks for names asks among those that are as they are then shown.
+        let described = match name_only {
+            true => brief(&described),
+            false => described,
+        };
+        if first::is_listed(filter.as_ref(), &described)? {
+            listed.push(described);
         }
     }
     first::reply_with_list(

@@ -64,7 +64,8 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
 fn only_reached(ctx: &CommandContext<'_>) -> Result<Option<Arc<Identity>>, CommandError> {
     let asked = ctx
         .field("authorizedDatabases")
-        .map(|field| field.bool())
+        .filter(|field| !field.is_null())
+        .map(|field| field.strict_bool())
         .transpose()?;
     if !ctx.node.access.is_enforced() || ctx.conn.id == OWN_CONNECTION_ID {
         return Ok(None);

@@ -5,7 +5,7 @@ use banyan_replication::time_series;
 use banyan_security::Action;
 use banyan_storage::{Index, IndexBuild};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawDocument, RawDocumentBuf, rawdoc};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run};
 use super::time_series::indexes::to_measurements;
@@ -19,10 +19,22 @@ pub static SPEC: CommandSpec = CommandSpec::new("listIndexes", Run::Inline(run))
     .access(Access::Collection(Action::ListIndexes))
     .aliases(&["listindexes"])
     .fields(&["cursor", BUILD_UUIDS, BUILD_INFO])
+    .form(check_form)
+    // What it names are the buckets by then.
+    .ignored(&["isTimeseriesNamespace"])
     .computes();
 
 const BUILD_UUIDS: &str = "includeBuildUUIDs";
 const BUILD_INFO: &str = "includeIndexBuildInfo";
+
+/// What a field has to be, whatever the others are.
+fn check_form(field: params::Field<'_>) -> Result<(), CommandError> {
+    match (field.name, field.value) {
+        ("isTimeseriesNamespace", RawBsonRef::Boolean(_)) => Ok(()),
+        ("isTimeseriesNamespace", _) if !field.is_null() => Err(field.wrong_type("type 'bool'")),
+        _ => Ok(()),
+    }
+}
 
 /// What is told of indexes that are being built, besides their specifications.
 #[derive(Clone, Copy)]

@@ -26,11 +26,10 @@ pub static CLEAR: CommandSpec = CommandSpec::new("planCacheClear", Run::Inline(c
     .lenient();
 
 fn clear(ctx: &CommandContext<'_>) -> CommandResult {
-    let collection = collection(ctx)?;
-    let query = optional_query(ctx)?;
-    if let Some(collection) = collection {
+    // Of what is not there nothing is remembered, whatever the query is.
+    if let Some(collection) = collection(ctx)? {
         let cache = &CollectionQueryInfo::of(&collection).plan_cache;
-        match query {
+        match optional_query(ctx)? {
             Some(query) => cache.remove(&query.canonical.shape()),
             None => cache.clear(),
         }

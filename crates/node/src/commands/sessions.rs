@@ -30,18 +30,21 @@ pub static END: CommandSpec = CommandSpec::new("endSessions", Run::Inline(end))
 pub static KILL: CommandSpec = CommandSpec::new("killSessions", Run::Inline(kill))
     .access(Access::LoggedIn)
     .parsed_as("KillSessionsCmd")
-    .needs(Needs::Any);
+    .needs(Needs::Any)
+    .lenient();
 
 pub static KILL_ALL: CommandSpec = CommandSpec::new("killAllSessions", Run::Inline(kill_all))
     .access(Access::Cluster(Action::KillAnySession))
     .parsed_as("KillAllSessionsCmd")
-    .needs(Needs::Any);
+    .needs(Needs::Any)
+    .lenient();
 
 pub static KILL_ALL_BY_PATTERN: CommandSpec =
     CommandSpec::new("killAllSessionsByPattern", Run::Inline(kill_by_pattern))
         .access(Access::Cluster(Action::KillAnySession))
         .parsed_as("KillAllSessionsByPatternCmd")
-        .needs(Needs::Any);
+        .needs(Needs::Any)
+        .lenient();
 
 /// What is known of sessions is never older than the last command: there is nothing to bring up to
 /// date.

@@ -44,6 +44,7 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
         "updates" => forms::documents(field),
         "ordered" if !field.is_null() => field.strict_bool().map(drop),
+        "runtimeConstants" | "encryptionInformation" => field.document_or_null().map(drop),
         _ => Ok(()),
     }
 }
@@ -79,7 +80,8 @@ impl<'a> Statement<'a> {
             upsert: false,
             upsert_supplied: false,
         };
-        for field in params::fields(PARSER, document) {
+        for field in params::once(PARSER, document) {
+            let field = field?;
             match field.name {
                 "q" if field.is_null() => {}
                 "q" => filter = Some(field.document()?),

@@ -60,13 +60,10 @@ pub fn statement_ids(ctx: &CommandContext<'_>, count: usize) -> Result<Statement
     let Some(listed) = ctx.generic.stmt_ids else {
         return Ok(StatementIds::From(ctx.generic.stmt_id.unwrap_or(0)));
     };
-    let ids: Option<Vec<i32>> = match listed {
-        RawBsonRef::Array(ids) => ids
-            .into_iter()
-            .map(|id| params::number(id.ok()?).and_then(|id| i32::try_from(id).ok()))
-            .collect(),
-        _ => None,
-    };
+    let ids: Option<Vec<i32>> = listed
+        .into_iter()
+        .map(|id| params::number(id.ok()?).and_then(|id| i32::try_from(id).ok()))
+        .collect();
     if ctx.generic.stmt_id.is_some() {
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,

@@ -6,6 +6,8 @@ use banyan_replication::set::write_concern::Provenance;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, Timestamp};
 
+use crate::params::{self, Field};
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     Local,
@@ -83,6 +85,10 @@ impl ReadConcern {
                 }
                 "afterClusterTime" => parsed.after = Some(timestamp("afterClusterTime", value)?),
                 "atClusterTime" => parsed.at = Some(timestamp("atClusterTime", value)?),
+                "afterOpTime" if !matches!(value, RawBsonRef::Document(_)) => {
+                    return Err(wrong_type("afterOpTime", "object", value));
+                }
+                "provenance" if params::is_null(value) => {}
                 "provenance" => {
                     parsed.has_provenance = true;
                     check_provenance(value)?;
@@ -146,7 +152,12 @@ impl ReadConcern {
 }
 
 fn check_provenance(value: RawBsonRef<'_>) -> Result<(), CommandError> {
-    let name = value.as_str().unwrap_or_default();
+    let field = Field {
+        command: "ReadConcernArgs::parse",
+        name: "provenance",
+        value,
+    };
+    let name = field.str()?;
     match Provenance::from_name(name) {
         Some(_) => Ok(()),
         None => Err(CommandError::new(

@@ -33,7 +33,7 @@ impl Support {
             "getMore" => Support::All,
             "count" => Support::Consistent,
             "mapReduce" => Support::Weak,
-            _ if spec.lenient || spec.name.starts_with('_') => Support::Internal,
+            _ if spec.name.starts_with('_') => Support::Internal,
             "ping" | "hello" | "buildInfo" | "serverStatus" | "whatsmyuri" => Support::Nothing,
             _ => Support::Local,
         }

@@ -142,7 +142,8 @@ impl WriteConcern {
                 "fsync" => parsed.fsync = field.bool()?,
                 "wtimeout" | "wtimeoutMS" => parsed.timeout_ms = timeout_ms(value)?,
                 "provenance" => parsed.provenance = provenance(field)?,
-                "getLastError" => {}
+                // What members and routers of old told each other.
+                "getLastError" | "wElectionId" | "wOpTime" => {}
                 _ => return Err(params::unknown_field("WriteConcernOptions", name)),
             }
         }

@@ -22,6 +22,15 @@ use crate::views;
 
 const PARSER: &str = "create.timeseries";
 
+/// What may be said of how measurements lie in buckets.
+const OPTIONS: &[&str] = &[
+    "timeField",
+    "metaField",
+    "granularity",
+    "bucketMaxSpanSeconds",
+    "bucketRoundingSeconds",
+];
+
 /// Options of a collection that a time-series collection cannot have.
 const REFUSED: &[&str] = &[
     "capped",
@@ -79,14 +88,14 @@ impl<'a> Options<'a> {
     fn parse(field: Field<'a>) -> Result<Options<'a>, CommandError> {
         let (mut time_field, mut meta_field, mut granularity) = (None, None, None);
         let (mut span_s, mut rounding_s) = (None, None);
-        for field in params::fields(PARSER, field.document()?).filter(|field| !field.is_null()) {
+        for field in params::given(PARSER, field.document()?, OPTIONS) {
+            let field = field?;
             match field.name {
                 "timeField" => time_field = Some(field.str()?),
                 "metaField" => meta_field = Some(field.str()?),
                 "granularity" => granularity = Some(self::granularity(field)?),
                 "bucketMaxSpanSeconds" => span_s = Some(seconds(field)?),
-                "bucketRoundingSeconds" => rounding_s = Some(seconds(field)?),
-                other => return Err(params::unknown_field(PARSER, other)),
+                _ => rounding_s = Some(seconds(field)?),
             }
         }
         Ok(Options {

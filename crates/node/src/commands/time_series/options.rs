@@ -10,7 +10,7 @@ use super::super::images::IMAGES;
 use super::create::granularity;
 use super::invalid;
 use crate::context::CommandContext;
-use crate::params;
+use crate::params::{self, Field};
 
 const PARSER: &str = "collMod.timeseries";
 
@@ -19,7 +19,7 @@ const REFUSED: &[&str] = &[VALIDATOR, LEVEL, ACTION, IMAGES];
 
 pub fn refuse_others(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
     let fields = params::fields("collMod", ctx.body());
-    let mut refused = fields.filter(|field| REFUSED.contains(&field.name));
+    let mut refused = fields.filter(|field| REFUSED.contains(&field.name) && !field.is_null());
     refused.next().map_or(Ok(()), |field| {
         Err(invalid(format!(
             "option not supported on a time-series collection: {}",
@@ -30,17 +30,16 @@ pub fn refuse_others(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
 
 /// The granularity that is asked for, if one is.
 pub fn asked(ctx: &CommandContext<'_>) -> Result<Option<Granularity>, CommandError> {
-    let Some(field) = ctx.field(OPTION).filter(|field| !field.is_null()) else {
-        return Ok(None);
-    };
-    let mut asked = None;
-    for field in params::fields(PARSER, field.document()?).filter(|field| !field.is_null()) {
-        match field.name {
-            "granularity" => asked = Some(granularity(field)?),
-            other => return Err(params::unknown_field(PARSER, other)),
-        }
+    match ctx.field(OPTION).filter(|field| !field.is_null()) {
+        Some(field) => parse(field),
+        None => Ok(None),
     }
-    Ok(asked)
+}
+
+/// The granularity that the option names, if it names one.
+pub fn parse(field: Field<'_>) -> Result<Option<Granularity>, CommandError> {
+    let mut given = params::given(PARSER, field.document()?, &["granularity"]);
+    given.next().map(|field| granularity(field?)).transpose()
 }
 
 /// The options of the buckets with another granularity. Buckets that are there span no more than
