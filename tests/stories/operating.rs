@@ -230,7 +230,7 @@ async fn a_secondary_is_taken_out_of_service_and_put_back() -> Result<()> {
     ensure!(own.get_i32("maintenanceMode")? == 2, "{own}");
     let hello = admin(other, doc! { "hello": 1 }).await?;
     ensure!(!hello.get_bool("secondary")?, "{hello}");
-    let read = doc! { "find": "posts", "$readPreference": { "mode": "secondary" } };
+    let read = doc! { "find": "posts" };
     let Err(error) = other
         .direct()
         .await

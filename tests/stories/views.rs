@@ -130,7 +130,7 @@ async fn views_go_through_elections_and_joins() -> Result<()> {
     // The old primary takes the change from the log.
     set.members[first].start().await;
     let secondary = set.members[first].direct().await.database("test");
-    let read = doc! { "find": "v", "$readPreference": { "mode": "secondaryPreferred" } };
+    let read = doc! { "find": "v" };
     eventually(
         "the member that was away shows the view as it is",
         || async {

@@ -28,7 +28,7 @@ async fn members_know_each_other_and_strangers_can_send_them_nothing() -> Result
     // Secondaries know the users, and what has changed since somebody logged in.
     let secondary = (primary + 1) % 3;
     let there = client(&set.members[secondary], "alice").await;
-    let read = doc! { "find": "c", "$readPreference": { "mode": "secondary" } };
+    let read = doc! { "find": "c" };
     expect(&there, "test", read.clone(), 0).await?;
     let revoke = doc! { "revokeRolesFromUser": "alice", "roles": [role("readWrite", "test")],
     "writeConcern": { "w": 3, "wtimeout": 20_000 } };

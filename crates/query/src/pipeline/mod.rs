@@ -51,6 +51,7 @@ mod series_near;
 mod sort;
 mod sort_key;
 mod source;
+mod source_name;
 mod source_options;
 mod specification;
 mod split;

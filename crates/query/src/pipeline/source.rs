@@ -7,22 +7,13 @@ use bson::{RawBsonRef, RawDocumentBuf};
 use banyan_document::DocumentWriter;
 
 use super::sequence::Pipeline;
+use super::source_name::{COLL_STATS, CURRENT_OP, INDEX_STATS, LIST_LOCAL_SESSIONS};
 use super::source_options;
 use super::stage::Stage;
 use super::stage_run::{Pass, StageRun, Start};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::error;
-
-pub(super) const LIST_CATALOG: &str = "$listCatalog";
-
-pub(super) const COLL_STATS: &str = "$collStats";
-pub(super) const CURRENT_OP: &str = "$currentOp";
-pub(super) const INDEX_STATS: &str = "$indexStats";
-pub(super) const LIST_LOCAL_SESSIONS: &str = "$listLocalSessions";
-pub(super) const LIST_SESSIONS: &str = "$listSessions";
-pub(super) const PLAN_CACHE_STATS: &str = "$planCacheStats";
-pub(super) const CHANGE_STREAM: &str = "$changeStream";
 
 /// Whether a first stage is about a collection.
 pub(super) fn needs_collection(stage: &dyn Stage) -> bool {

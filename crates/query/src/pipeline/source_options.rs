@@ -6,7 +6,7 @@ use bson::{RawBsonRef, RawDocument};
 
 use banyan_document::{DocumentWriter, Number, elements};
 
-use super::source;
+use super::source_name;
 use super::specification::{Fields, Kind, wrong_type};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, is_nullish, show, show_document, type_name};
@@ -29,24 +29,25 @@ pub(super) fn document<'a>(
     let empty = || format!("The {stage} stage specification must be an empty object");
     let argument = value.as_document();
     let (kind, message) = match (stage, argument) {
-        (source::INDEX_STATS, Some(argument)) if !argument.is_empty() => {
+        (source_name::INDEX_STATS, Some(argument)) if !argument.is_empty() => {
             (ErrorKind::Location(28803), empty())
         }
-        (source::LIST_CATALOG, Some(argument)) if !argument.is_empty() => {
+        (source_name::LIST_CATALOG, Some(argument)) if !argument.is_empty() => {
             (ErrorKind::Location(6_200_600), empty())
         }
-        (source::PLAN_CACHE_STATS, Some(argument)) if !argument.is_empty() => (
+        (source_name::PLAN_CACHE_STATS, Some(argument)) if !argument.is_empty() => (
             ErrorKind::FailedToParse,
             format!("{stage} parameters object must be empty. Found: object"),
         ),
         (_, Some(argument)) => return Ok(argument),
-        (source::COLL_STATS, None) => (ErrorKind::Location(5_447_000), nested()),
-        (source::CHANGE_STREAM, None) => (ErrorKind::Location(6_188_500), nested()),
-        (source::INDEX_STATS, None) => (ErrorKind::Location(28803), empty()),
-        (source::LIST_CATALOG, None) => (ErrorKind::Location(6_200_600), empty()),
-        (source::CURRENT_OP | source::LIST_LOCAL_SESSIONS | source::LIST_SESSIONS, None) => {
-            (ErrorKind::TypeMismatch, options())
-        }
+        (source_name::COLL_STATS, None) => (ErrorKind::Location(5_447_000), nested()),
+        (source_name::CHANGE_STREAM, None) => (ErrorKind::Location(6_188_500), nested()),
+        (source_name::INDEX_STATS, None) => (ErrorKind::Location(28803), empty()),
+        (source_name::LIST_CATALOG, None) => (ErrorKind::Location(6_200_600), empty()),
+        (
+            source_name::CURRENT_OP | source_name::LIST_LOCAL_SESSIONS | source_name::LIST_SESSIONS,
+            None,
+        ) => (ErrorKind::TypeMismatch, options()),
         (_, None) => (
             ErrorKind::FailedToParse,
             format!("the argument of {stage} must be an object"),
@@ -61,8 +62,8 @@ pub(super) fn checked<'a>(
     argument: &'a RawDocument,
 ) -> Result<Cow<'a, RawDocument>, QueryError> {
     match stage {
-        source::COLL_STATS => coll_stats(argument).map(Cow::Owned),
-        source::CURRENT_OP => current_op(argument).map(|()| Cow::Borrowed(argument)),
+        source_name::COLL_STATS => coll_stats(argument).map(Cow::Owned),
+        source_name::CURRENT_OP => current_op(argument).map(|()| Cow::Borrowed(argument)),
         _ => Ok(Cow::Borrowed(argument)),
     }
 }

@@ -9,8 +9,8 @@ use super::sequence::ParseInner;
 use super::stage::Stage;
 use super::{
     bucket, bucket_auto, densify, documents, drop_fields, facet, fill, geo_near, group, limit,
-    lookup, matching, project, redact, refused, replace, sample, sort, source, split_event, union,
-    unpack_bucket, unwind, window, write,
+    lookup, matching, project, redact, refused, replace, sample, sort, source, source_name,
+    split_event, union, unpack_bucket, unwind, window, write,
 };
 use crate::cluster_catalog;
 use crate::context::Context;
@@ -101,15 +101,15 @@ const ROWS: &[Row] = &[
     row("$addFields", project::parse_add_fields),
     row("$bucket", bucket::parse),
     row("$bucketAuto", bucket_auto::parse),
-    source(source::CHANGE_STREAM),
+    source(source_name::CHANGE_STREAM),
     Row {
         place: Place::ChangeStreamEnd,
         in_facet: false,
         ..row(split_event::NAME, split_event::parse)
     },
-    source(source::COLL_STATS),
+    source(source_name::COLL_STATS),
     row("$count", group::parse_count),
-    source(source::CURRENT_OP),
+    source(source_name::CURRENT_OP),
     row("$densify", densify::parse),
     first("$documents", documents::parse),
     Row {
@@ -123,19 +123,19 @@ const ROWS: &[Row] = &[
     },
     nesting("$graphLookup", lookup::parse_graph),
     row("$group", group::parse),
-    source(source::INDEX_STATS),
+    source(source_name::INDEX_STATS),
     row("$limit", limit::parse_limit),
-    source(source::LIST_CATALOG),
+    source(source_name::LIST_CATALOG),
     row("$listCachedAndActiveUsers", refused::parse_disabled),
     source(cluster_catalog::STAGE),
-    source(source::LIST_LOCAL_SESSIONS),
+    source(source_name::LIST_LOCAL_SESSIONS),
     row("$listSearchIndexes", refused::parse_search),
-    source(source::LIST_SESSIONS),
+    source(source_name::LIST_SESSIONS),
     nesting("$lookup", lookup::parse),
     row("$match", matching::parse),
     last("$merge", write::parse_merge),
     last("$out", write::parse_out),
-    source(source::PLAN_CACHE_STATS),
+    source(source_name::PLAN_CACHE_STATS),
     source("$querySettings"),
     source("$queryStats"),
     row("$project", project::parse_project),
