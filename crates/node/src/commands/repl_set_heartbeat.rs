@@ -1,6 +1,7 @@
 //! `replSetHeartbeat`: another member, or one to be, asks how this one is.
 
 use banyan_access::check::Access;
+use banyan_replication::set::heartbeat::Asker;
 use banyan_replication::set::status::not_a_set;
 use banyan_wire::{CommandError, ErrorCode};
 
@@ -12,8 +13,15 @@ pub static SPEC: CommandSpec = CommandSpec::new("replSetHeartbeat", Run::Inline(
     .needs(Needs::Any)
     .admin_only()
     .help("internal: how a member is")
-    .fields(&["from", "to", "config", "arbiterOnly", "buildIndexes"])
-    .ignored(&["configVersion", "term", "fromPeer"])
+    .fields(&[
+        "from",
+        "fromPeer",
+        "to",
+        "config",
+        "arbiterOnly",
+        "buildIndexes",
+    ])
+    .ignored(&["configVersion", "term"])
     .vital();
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
@@ -51,7 +59,12 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
             replication.note_announcement(config.document()?, host);
         }
     }
-    let heartbeat = replication.heartbeat(from).ok_or_else(|| {
+    let peer = ctx.field("fromPeer").map(|field| field.i64()).transpose()?;
+    let asker = Asker {
+        host: from,
+        peer: peer.map(i64::cast_unsigned),
+    };
+    let heartbeat = replication.heartbeat(asker).ok_or_else(|| {
         CommandError::new(
             ErrorCode::NotYetInitialized,
             "this member is still starting",

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use banyan_consensus::PeerId;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{DateTime, cstr, rawdoc};
 use tokio::task::JoinSet;
@@ -23,9 +24,16 @@ const SECOND_TRY: Duration = Duration::from_millis(25);
 /// An answer that fails within this time was refused, not lost.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
+/// Who asks, as far as it says.
+pub struct Asker<'a> {
+    pub host: Option<&'a str>,
+    /// Its number in the group.
+    pub peer: Option<PeerId>,
+}
+
 impl ReplicationCoordinator {
     /// How this member answers another's heartbeat.
-    pub fn heartbeat(&self, asker: Option<&str>) -> Option<Heartbeat> {
+    pub fn heartbeat(&self, asker: Asker<'_>) -> Option<Heartbeat> {
         let status = self.status()?;
         let config = self.config();
         let leader = status.leader.and_then(|id| status.membership.get(id));
@@ -34,7 +42,11 @@ impl ReplicationCoordinator {
             .election
             .lock()
             .filter(|_| state == MemberState::Primary);
-        let lists = |config: &Arc<SetConfig>, host| config.by_host(host).is_some();
+        // Whoever gets another host may not know of that yet, and asks under the old one.
+        let is_in_group = asker
+            .peer
+            .is_some_and(|id| status.membership.get(id).is_some());
+        let lists = |config: &Arc<SetConfig>, host| config.by_host(host).is_some() || is_in_group;
         Some(Heartbeat {
             set_name: self.set_name().unwrap_or_default(),
             peer: self.id,
@@ -63,7 +75,7 @@ impl ReplicationCoordinator {
             info: self.info_message(&status, state),
             lists_asker: config
                 .as_ref()
-                .zip(asker)
+                .zip(asker.host)
                 .is_none_or(|(config, host)| lists(config, host)),
         })
     }
