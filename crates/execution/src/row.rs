@@ -8,6 +8,9 @@ use banyan_query::sort::Piece;
 use banyan_storage::Record;
 use bson::{RawDocument, RawDocumentBuf};
 
+/// A record of so many bytes lies in a block with little else: it is kept as it is.
+const OWN_BLOCK: usize = 64 * 1024;
+
 /// As it is stored, or made on the way.
 pub enum Row {
     Record(Record),
@@ -67,7 +70,8 @@ impl Row {
     /// The same document, without the block of the engine or the slab that it lies in: to be kept
     /// for long.
     pub fn detach(&mut self) {
-        if !matches!(self, Row::Owned(_)) {
+        let has_own_block = matches!(self, Row::Record(_)) && self.as_bytes().len() >= OWN_BLOCK;
+        if !has_own_block && !matches!(self, Row::Owned(_)) {
             *self = Row::Owned(RawDocument::to_owned(self));
         }
     }

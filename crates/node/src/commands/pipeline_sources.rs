@@ -422,13 +422,13 @@ pub fn documents(
             .map(|document| vec![document])
         }
         "$indexStats" => {
-            let (_, found) = existing(ctx, collection)?;
-            Ok(found
-                .indexes
-                .iter()
-                .map(|index| index_stats(ctx, index))
-                .collect())
+            let found = existing(ctx, collection).ok();
+            let indexes = found.iter().flat_map(|(_, found)| &found.indexes);
+            Ok(indexes.map(|index| index_stats(ctx, index)).collect())
         }
+        "$currentOp" if ctx.database() != "admin" => Err(elsewhere(
+            "$currentOp must be run against the 'admin' database with {aggregate: 1}",
+        )),
         "$currentOp" => {
             ctx.interrupt();
             let all = flag(argument, "allUsers");
@@ -440,6 +440,11 @@ pub fn documents(
         }
         "$listCatalog" => list_catalog::documents(ctx, collection),
         cluster_catalog::STAGE => list_cluster_catalog::documents(ctx, collection, argument),
+        "$listSessions" if (ctx.database(), collection) != ("config", Some("system.sessions")) => {
+            Err(elsewhere(
+                "$listSessions may only be run against config.system.sessions",
+            ))
+        }
         "$listLocalSessions" | "$listSessions" => Ok(sessions(ctx, argument)),
         "$planCacheStats" => plan_cache::stats(ctx, collection, argument),
         query_stats::STAGE => query_stats::documents(ctx, collection, argument),
@@ -449,6 +454,11 @@ pub fn documents(
             format!("the stage {other} is not implemented"),
         )),
     }
+}
+
+/// A stage is asked about another namespace than its own.
+fn elsewhere(why: &str) -> CommandError {
+    CommandError::new(ErrorCode::InvalidNamespace, why)
 }
 
 fn flag(options: &RawDocument, name: &str) -> bool {
@@ -527,7 +537,7 @@ fn stats_of(
             "count" => {
                 let count = collection.map_or(0, |collection| collection.documents());
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
-                document.append(cstr!("count"), count);
+                document.append(cstr!("count"), coll_stats::number(count));
             }
             "latencyStats" => {
                 let usage = collection.map(|collection| ctx.node.top.of(collection.id));

@@ -123,7 +123,8 @@ impl Batch {
 
     pub fn push(&mut self, document: &RawDocument) {
         let left = self.bytes.capacity() - self.bytes.len();
-        if left < document.as_bytes().len() + ELEMENT_BYTES_MAX && self.bytes.len() >= GROWS_BELOW {
+        let wanted = document.as_bytes().len() + ELEMENT_BYTES_MAX;
+        if left < wanted && self.bytes.len().max(wanted) >= GROWS_BELOW {
             // Room that is not used costs nothing: the system gives memory page by page.
             let room = self.bytes_max.saturating_sub(self.bytes.len());
             self.bytes

@@ -10,7 +10,9 @@ use super::chunk::{Chunk, is_below};
 use super::run::Rest;
 
 /// So many keys are searched for after going on to one has failed, until that is tried again.
-const SEARCHED: u32 = 8;
+const SEARCHED: u32 = 32;
+/// It has failed, too, where so many entries were read for each key: the others are older versions.
+const VERSIONS_MAX: u64 = 2;
 /// So many entries are read at once at most.
 const READ_AT_ONCE: usize = 64;
 
@@ -146,9 +148,11 @@ impl MemoryPoints {
             return false;
         }
         self.wanted = (self.wanted * 2).min(READ_AT_ONCE);
+        let before = self.memory.read;
         self.fill(seqno);
+        let read = self.memory.read - before;
         let reaches = self.knows(key);
-        if !reaches {
+        if !reaches || read > VERSIONS_MAX * self.chunk.len() as u64 {
             self.searches = SEARCHED;
         }
         reaches
