@@ -20,7 +20,7 @@ use crate::plan::explain::clamp;
 use crate::plan::summary::Summary;
 use crate::plan::{self, Solution};
 use crate::request::{ReadView, Request};
-use crate::row::{BYTES_AT_ONCE, Row, RowStream};
+use crate::row::{HANDED_ON_BYTES, Row, RowStream};
 use crate::stats::PlanSummaryStats;
 use crate::windows::{Reader, Room, Windows};
 
@@ -622,13 +622,13 @@ impl RowStream for Executor {
         let mut bytes = 0;
         loop {
             while out.len() < wanted
-                && bytes < BYTES_AT_ONCE
+                && bytes < HANDED_ON_BYTES
                 && let Some(member) = self.ahead.pop_front()
             {
                 bytes += member.bytes();
                 out.extend(member.row);
             }
-            if out.len() >= wanted || bytes >= BYTES_AT_ONCE || self.ended {
+            if out.len() >= wanted || bytes >= HANDED_ON_BYTES || self.ended {
                 return Ok(());
             }
             if !out.is_empty() && self.batch >= self.batch_max {

@@ -48,5 +48,5 @@ pub use later::{LaterStates, RangePreservers};
 pub use operators::{Documents, Output, ShardFilter};
 pub use planned::Planned;
 pub use request::{CreatedFrom, Distinct, DistinctOf, Goal, ReadView, Request, ReturnKey};
-pub use row::{BYTES_AT_ONCE, Listed, Row, RowStream, Rows};
+pub use row::{HANDED_ON_BYTES, Listed, Row, RowStream, Rows};
 pub use stats::PlanSummaryStats;

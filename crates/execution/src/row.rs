@@ -67,8 +67,8 @@ impl Row {
         }
     }
 
-    /// The same document, without the block of the engine or the slab that it lies in: to be kept
-    /// for long.
+    /// It is to be kept for long: it lets go of the slab or the block of the engine that it lies in,
+    /// unless it takes up most of the block.
     pub fn detach(&mut self) {
         let has_own_block = matches!(self, Row::Record(_)) && self.as_bytes().len() >= OWN_BLOCK;
         if !has_own_block && !matches!(self, Row::Owned(_)) {
@@ -77,13 +77,13 @@ impl Row {
     }
 }
 
-/// Rows of more bytes than this are not handed on at once, but for a single one: those that do not fit
-/// into a client's batch would have to be kept, and copied.
-pub const BYTES_AT_ONCE: usize = 256 * 1024;
+/// No more rows are handed on at once after so many bytes: those that do not fit into a client's batch
+/// have to be kept.
+pub const HANDED_ON_BYTES: usize = 256 * 1024;
 
 /// Rows in order, for a cursor.
 pub trait RowStream: Send {
-    /// Appends up to `most` rows, fewer where they are large ([`BYTES_AT_ONCE`]). None: it has ended,
+    /// Appends up to `most` rows, fewer where they are large ([`HANDED_ON_BYTES`]). None: it has ended,
     /// for now at least; that of a tailable cursor may have more when asked again.
     fn next_batch(&mut self, most: usize, out: &mut VecDeque<Row>) -> Result<(), QueryError>;
 

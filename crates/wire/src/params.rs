@@ -200,14 +200,15 @@ pub fn duplicate_field(parser: &str, name: &str) -> CommandError {
     )
 }
 
-/// As many names are looked through for each that may be one of them; more are kept in a set.
+/// Among so many fields a name that may have come before is compared with each of those; further names
+/// are looked up in a set.
 const FEW: usize = 32;
 
 /// The names that were met.
 struct Seen<'a> {
     document: &'a RawDocument,
-    /// Most documents have few fields, all of which differ in it: what has come before need not be looked
-    /// through for each.
+    /// A bit for each name that was met. Names of most commands have different ones, so that none is
+    /// compared with those before it.
     sketch: u64,
     many: Option<HashSet<&'a str>>,
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::fixture::{Fixture, request};
 use crate::interrupt::Interrupt;
-use crate::row::{BYTES_AT_ONCE, RowStream};
+use crate::row::{HANDED_ON_BYTES, RowStream};
 use crate::tickets::Tickets;
 use crate::{Executor, Request};
 use banyan_query::canonical::CanonicalQuery;
@@ -176,7 +176,7 @@ async fn what_was_found_before_a_failure_comes_first() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_documents_are_handed_on_few_at_once() {
     let fixture = Fixture::new();
-    let text = "x".repeat(BYTES_AT_ONCE / 4);
+    let text = "x".repeat(HANDED_ON_BYTES / 4);
     let documents: Vec<RawDocumentBuf> = (0..40)
         .map(|id| rawdoc! { "_id": id, "text": text.as_str() })
         .collect();

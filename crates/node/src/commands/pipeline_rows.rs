@@ -10,7 +10,7 @@ use banyan_execution::operators::Member;
 use banyan_execution::packed::{Packed, Packer};
 use banyan_execution::parallel::Sink;
 use banyan_execution::windows::{Room, Windows};
-use banyan_execution::{BYTES_AT_ONCE, Executor, Row, RowStream};
+use banyan_execution::{Executor, HANDED_ON_BYTES, Row, RowStream};
 use banyan_query::QueryError;
 use banyan_query::memory::Together;
 use banyan_query::pipeline::{Execution, Flow, Pipeline, Run, Sources};
@@ -336,7 +336,7 @@ impl RowStream for PipelineRows {
             let row = row?;
             bytes += row.as_bytes().len();
             out.push_back(row);
-            if bytes >= BYTES_AT_ONCE {
+            if bytes >= HANDED_ON_BYTES {
                 break;
             }
         }

@@ -34,8 +34,8 @@ pub(super) fn refuses_collection(stage: &dyn Stage) -> Option<String> {
     }
 }
 
-/// A pipeline inside another reads a collection; what else the node tells of it is told to whoever
-/// asks for it alone.
+/// The node answers these stages where a request's own pipeline begins with one. A pipeline inside
+/// another is given documents of a collection instead, which would be a wrong answer.
 pub(super) fn check_inner(pipeline: &Pipeline, within: &str) -> Result<(), QueryError> {
     match pipeline.source().and_then(|stage| stage.get::<Source>()) {
         None => Ok(()),

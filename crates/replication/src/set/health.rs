@@ -37,7 +37,7 @@ pub struct Heartbeat {
     pub may_lead: bool,
     /// Why it is in its state.
     pub info: String,
-    /// Its configuration has the host that asked.
+    /// Its configuration has the host that asked, or its group the member.
     pub lists_asker: bool,
 }
 

@@ -9,13 +9,6 @@ use lsm_tree::{InternalValue, Memtable, SeqNo, ValueType};
 use super::chunk::{Chunk, is_below};
 use super::run::Rest;
 
-/// So many keys are searched for after going on to one has failed, until that is tried again.
-const SEARCHED: u32 = 32;
-/// It has failed, too, where so many entries were read for each key: the others are older versions.
-const VERSIONS_MAX: u64 = 2;
-/// So many entries are read at once at most.
-const READ_AT_ONCE: usize = 64;
-
 /// Where a version of a key lies: newer ones come before older ones.
 fn place(key: &[u8], seqno: SeqNo) -> InternalValue {
     InternalValue::from_components(key, b"", seqno, ValueType::Value)
@@ -93,14 +86,12 @@ impl Memory {
     }
 }
 
-/// Single keys, most often in their order: what lies between two of them, and behind the last one, is
-/// read only once.
+/// Single keys. A search tells the next key that is there, too: between the two nothing has to be
+/// searched for.
 pub(super) struct MemoryPoints {
     memory: Memory,
     chunk: Chunk,
     rest: Rest,
-    wanted: usize,
-    searches: u32,
 }
 
 impl MemoryPoints {
@@ -109,8 +100,6 @@ impl MemoryPoints {
             memory: Memory::new(memtable),
             chunk: Chunk::default(),
             rest: Rest::More,
-            wanted: 1,
-            searches: 1,
         }
     }
 
@@ -121,46 +110,16 @@ impl MemoryPoints {
 
     /// What is known of a key: its value, and nothing if it was removed. `None`: it is not here.
     pub(super) fn get(&mut self, key: &[u8], seqno: SeqNo) -> Option<Option<Slice>> {
-        if !self.knows(key) && !self.reaches(key, seqno) {
+        if !self.chunk.go_to(key, self.rest == Rest::Ended) {
             self.chunk.begin_at(key);
             self.memory.seek(key);
-            self.wanted = 1;
-            self.fill(seqno);
+            let (memory, chunk) = (&mut self.memory, &mut self.chunk);
+            self.rest = memory.fill(chunk, seqno, &Bound::Unbounded, 1);
         }
         if self.chunk.head()? != key {
             return None;
         }
         let is_there = !self.chunk.is_removed();
         Some(is_there.then(|| self.chunk.kept_value()))
-    }
-
-    fn knows(&mut self, key: &[u8]) -> bool {
-        self.chunk.go_to(key, self.rest == Rest::Ended)
-    }
-
-    /// Goes on from the last key, if this one may be close.
-    fn reaches(&mut self, key: &[u8], seqno: SeqNo) -> bool {
-        if self.searches > 0 {
-            self.searches -= 1;
-            return false;
-        }
-        if self.chunk.last_key().is_none_or(|last| key <= last) {
-            return false;
-        }
-        self.wanted = (self.wanted * 2).min(READ_AT_ONCE);
-        let before = self.memory.read;
-        self.fill(seqno);
-        let read = self.memory.read - before;
-        let reaches = self.knows(key);
-        if !reaches || read > VERSIONS_MAX * self.chunk.len() as u64 {
-            self.searches = SEARCHED;
-        }
-        reaches
-    }
-
-    fn fill(&mut self, seqno: SeqNo) {
-        let everything = Bound::Unbounded;
-        let (memory, chunk) = (&mut self.memory, &mut self.chunk);
-        self.rest = memory.fill(chunk, seqno, &everything, self.wanted);
     }
 }
