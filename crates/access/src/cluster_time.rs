@@ -6,7 +6,7 @@
 //! it [installs](ClusterTimes::install) them, or has them [fetched](ClusterTimes::keep_fetching).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use banyan_document::{field, kind};
@@ -158,8 +158,12 @@ pub struct ClusterTimes {
     stored_here: AtomicBool,
     /// They are to be those of a cluster that this process does not belong to yet.
     cluster_missing: AtomicBool,
-    /// The stored keys are others than those that were read.
-    stale: AtomicBool,
+    /// Grows when the stored keys change.
+    stored_changes: AtomicU64,
+    /// Up to which of those changes the keys were read.
+    read_changes: AtomicU64,
+    /// Held while stored keys are read: whoever needs them meanwhile waits for them.
+    reading: Mutex<()>,
     /// Grows when keys were read or may be others.
     rounds: watch::Sender<u64>,
     /// Somebody has met a key that is not known.
@@ -173,7 +177,9 @@ impl Default for ClusterTimes {
             proof: Mutex::default(),
             stored_here: AtomicBool::new(false),
             cluster_missing: AtomicBool::new(false),
-            stale: AtomicBool::new(false),
+            stored_changes: AtomicU64::new(0),
+            read_changes: AtomicU64::new(0),
+            reading: Mutex::default(),
             rounds: watch::Sender::new(0),
             wanted: Notify::new(),
         }
@@ -214,13 +220,28 @@ impl ClusterTimes {
 
     /// Takes note that the stored keys have changed.
     pub fn invalidate(&self) {
-        self.stale.store(true, Ordering::Release);
+        self.stored_changes.fetch_add(1, Ordering::AcqRel);
         self.round_ended();
     }
 
-    /// Whether keys are to be read; who is told so reads them.
-    pub fn take_stale(&self) -> bool {
-        self.stale.load(Ordering::Acquire) && self.stale.swap(false, Ordering::AcqRel)
+    /// Has the stored keys read if they are others than those that were read last. When it returns
+    /// the keys are those that were stored when it was called, also where another thread reads them.
+    ///
+    /// # Errors
+    /// That of `read`. The next call reads again.
+    pub fn refresh<E>(&self, read: impl Fn() -> Result<SigningKeys, E>) -> Result<(), E> {
+        let is_current = |changes| self.read_changes.load(Ordering::Acquire) == changes;
+        if is_current(self.stored_changes.load(Ordering::Acquire)) {
+            return Ok(());
+        }
+        let _one_reader = self.reading.lock();
+        let changes = self.stored_changes.load(Ordering::Acquire);
+        if is_current(changes) {
+            return Ok(());
+        }
+        self.install(read()?);
+        self.read_changes.store(changes, Ordering::Release);
+        Ok(())
     }
 
     fn round_ended(&self) {
@@ -379,6 +400,44 @@ mod tests {
         };
         assert_eq!(times.verify(&time), Ok(()));
         assert_eq!(times.sign(later(200)), None, "nobody made a third");
+    }
+
+    #[test]
+    fn nobody_goes_on_with_old_keys_while_another_reads_new_ones() {
+        let times = ClusterTimes::default();
+        times.store_here();
+        let (begun, wait_begun) = std::sync::mpsc::channel();
+        let (go_on, wait_go_on) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let times = &times;
+            let second = scope.spawn(move || {
+                wait_begun.recv().expect("the first reads");
+                let helper = scope.spawn(move || {
+                    // Goes on if it did not wait: the first one is let go by time alone.
+                    std::thread::sleep(Duration::from_millis(50));
+                    go_on.send(()).expect("the first waits");
+                });
+                let others = || -> Result<SigningKeys, ()> { panic!("read twice") };
+                times.refresh(others).expect("was read");
+                let signed = times.sign(NOW).map(|made| made.key_id);
+                helper.join().expect("it sleeps");
+                signed
+            });
+            let wait_go_on = Mutex::new(wait_go_on);
+            let slow = || {
+                begun.send(()).expect("the second waits");
+                wait_go_on.lock().recv().expect("told to go on");
+                Ok::<_, ()>(SigningKeys::new(vec![key(1, 100)]))
+            };
+            times.refresh(slow).expect("read");
+            assert_eq!(second.join().expect("signs"), Some(1));
+        });
+        // A read that fails is done again.
+        times.invalidate();
+        assert_eq!(times.refresh(|| Err("unreadable")), Err("unreadable"));
+        let keys = || Ok::<_, ()>(SigningKeys::new(vec![key(2, 100)]));
+        times.refresh(keys).expect("read");
+        assert_eq!(times.sign(NOW).map(|made| made.key_id), Some(2));
     }
 
     #[tokio::test]

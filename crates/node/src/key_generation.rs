@@ -43,7 +43,7 @@ async fn run(local: Local) {
 
 async fn make_missing(local: &Local) -> Result<(), CommandError> {
     let node = &local.service().node;
-    signing_keys::refresh(&node.access, &node.replica);
+    signing_keys::read(&node.access, &node.replica)?;
     let interval = node.parameters.value(ROTATION_PARAMETER);
     let interval = u32::try_from(interval).unwrap_or(u32::MAX);
     let now = bits(node.replica.clock.now());

@@ -38,17 +38,17 @@ pub fn watch(access: &AccessControl, machine: &Machine) {
 }
 
 /// Reads the keys if they are others than those that are known.
+///
+/// # Errors
+/// They cannot be read: those that are known are older ones, or none.
+pub fn read(access: &AccessControl, replica: &Replica) -> Result<(), CommandError> {
+    access.times.refresh(|| stored(replica))
+}
+
+/// As [`read`], for whoever does with older ones.
 pub fn refresh(access: &AccessControl, replica: &Replica) {
-    let times = &access.times;
-    if !times.take_stale() {
-        return;
-    }
-    match stored(replica) {
-        Ok(keys) => times.install(keys),
-        Err(error) => {
-            warn!(%error, "cannot read the keys of cluster times");
-            times.invalidate();
-        }
+    if let Err(error) = read(access, replica) {
+        warn!(%error, "cannot read the keys of cluster times");
     }
 }
 
