@@ -35,7 +35,7 @@ impl Engine {
         cleaner: &Cleaner,
     ) -> Result<(), StorageError> {
         if !batch.build_writes.is_empty() {
-            let view = self.database.snapshot();
+            let view = self.snapshot();
             writes::resolve(&mut batch, &view, &self.keyspaces().indexes)?;
         }
         let mut dropped = Vec::new();

@@ -2,8 +2,9 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use banyan_crash::{Point, pass};
 use fjall::config::{
@@ -11,6 +12,7 @@ use fjall::config::{
     RestartIntervalPolicy,
 };
 use fjall::{AbstractTree, CompressionType, KeyspaceCreateOptions, Readable};
+use lsm_tree::SeqNo;
 use parking_lot::{Mutex, RwLock};
 
 use crate::StorageError;
@@ -23,6 +25,12 @@ use crate::keyspaces::{Keyspace, Keyspaces, LargeKeyspaces, Operation};
 
 const KIB: u32 = 1024;
 const MIB: u64 = 1024 * 1024;
+/// The engine halts writers when so many memtables of a keyspace wait to be flushed, or when its first
+/// level has so many runs.
+const HALT_SEALED: usize = 4;
+const HALT_RUNS: usize = 30;
+const HALT_PAUSE: Duration = Duration::from_millis(1);
+const HALT_MAX: Duration = Duration::from_secs(10);
 /// So many keys are removed in one batch.
 const REMOVAL_KEYS: usize = 500;
 /// Of a server. Where it can be told to die in the middle of a removal, there has to be one soon.
@@ -82,6 +90,11 @@ pub(crate) struct Engine {
     pub(crate) commit: Mutex<()>,
     pub(crate) next_id: AtomicU32,
     persisting: Mutex<()>,
+    /// Held while a batch is put into the engine.
+    committing: Mutex<()>,
+    /// What was visible when the batch that is being put into the engine began: all of that is whole.
+    /// The highest number while there is no such batch.
+    whole_until: AtomicU64,
     early_sync: EarlySync,
     // Dropped last: the lock outlives the engine.
     pub(crate) directory: DataDirectory,
@@ -117,6 +130,8 @@ impl Engine {
             commit: Mutex::new(()),
             next_id: AtomicU32::new(1),
             persisting: Mutex::new(()),
+            committing: Mutex::new(()),
+            whole_until: AtomicU64::new(SeqNo::MAX),
             early_sync: EarlySync::start(state).map_err(fjall::Error::Io)?,
             directory,
         })
@@ -124,6 +139,22 @@ impl Engine {
 
     pub(crate) fn keyspaces(&self) -> Arc<Keyspaces> {
         self.keyspaces.read().clone()
+    }
+
+    /// A view of what was committed, in which each batch is there as a whole or not at all.
+    ///
+    /// Versions of the tables have sequence numbers as batches have. One that a flush or a compaction
+    /// has made becomes visible with all that has a lower number, and so with a part of a batch that
+    /// began before it and is still being put into the memtables.
+    pub(crate) fn snapshot(&self) -> fjall::Snapshot {
+        let snapshot = self.database.snapshot();
+        fence(Ordering::SeqCst);
+        if snapshot.seqno() <= self.whole_until.load(Ordering::Acquire) {
+            return snapshot;
+        }
+        drop(snapshot);
+        let _no_batch = self.committing.lock();
+        self.database.snapshot()
     }
 
     /// Waits until everything committed so far is on the disk, and known to be.
@@ -171,7 +202,17 @@ impl Engine {
             }
         }
         pass(Point::StateCommitting);
-        batch.commit()?;
+        wait_for_flushes(keyspaces);
+        {
+            let _one_batch = self.committing.lock();
+            self.whole_until
+                .store(self.database.visible_seqno(), Ordering::Relaxed);
+            // Whoever does not see this store sees no later sequence number either.
+            fence(Ordering::SeqCst);
+            let committed = batch.commit();
+            self.whole_until.store(SeqNo::MAX, Ordering::Release);
+            committed?;
+        }
         self.early_sync.note(bytes as u64);
         pass(Point::StateCommitted);
         Ok(())
@@ -213,7 +254,7 @@ impl Engine {
     /// Removes all of meta but the mark of an import.
     fn clear_meta(&self) -> Result<(), StorageError> {
         const BATCH_KEYS: usize = 1000;
-        let view = self.database.snapshot();
+        let view = self.snapshot();
         let meta = &self.keyspaces().meta;
         let mut operations = Vec::new();
         for guard in view.iter(meta) {
@@ -236,7 +277,7 @@ impl Engine {
 
     /// Reads the catalog; returns what was dropped and is not removed yet.
     pub(crate) fn load(&self) -> Result<Vec<Dropped>, StorageError> {
-        let view = self.database.snapshot();
+        let view = self.snapshot();
         let meta = &self.keyspaces().meta;
         let (catalog, next_id) = self.read_catalog()?;
         let mut dropped = Vec::new();
@@ -292,7 +333,7 @@ impl Engine {
         let end = keys::end_of_id(id);
         let mut from = Bound::Included(id.to_be_bytes().to_vec());
         loop {
-            let view = self.database.snapshot();
+            let view = self.snapshot();
             let keyspaces = self.keyspaces();
             let mut operations = Vec::with_capacity(REMOVAL_KEYS);
             let rest =
@@ -322,7 +363,7 @@ impl Engine {
 
     /// The catalog as it lies in meta, and the next unused id.
     pub(crate) fn read_catalog(&self) -> Result<(Catalog, u32), StorageError> {
-        let view = self.database.snapshot();
+        let view = self.snapshot();
         let meta = &self.keyspaces().meta;
         let mut catalog = Catalog::default();
         for guard in view.prefix(meta, [keys::COLLECTION]) {
@@ -344,6 +385,23 @@ impl Engine {
 
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
         self.catalog.read().clone()
+    }
+}
+
+/// Waits while the engine would halt writers. It would do so at the end of a commit, while readers wait
+/// for the batch to be whole. An engine that has failed never goes on, and says so when it commits.
+fn wait_for_flushes(keyspaces: &Keyspaces) {
+    let halts = |keyspace: &fjall::Keyspace| {
+        let tree = &keyspace.tree;
+        tree.sealed_memtable_count() >= HALT_SEALED || tree.l0_run_count() >= HALT_RUNS
+    };
+    let began = Instant::now();
+    while [&keyspaces.records, &keyspaces.indexes, &keyspaces.meta]
+        .into_iter()
+        .any(halts)
+        && began.elapsed() < HALT_MAX
+    {
+        thread::sleep(HALT_PAUSE);
     }
 }
 
@@ -404,4 +462,66 @@ fn keyspace_options(
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(
             BloomConstructionPolicy::BitsPerKey(10.0),
         )))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::Store;
+    use crate::snapshot::Snapshot;
+
+    #[test]
+    fn a_snapshot_sees_all_of_a_batch_or_nothing_while_tables_are_written() {
+        const KEYS: u32 = 4_000;
+        const BATCHES: u32 = 60;
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path(), &StoreOptions::default()).unwrap();
+        let engine = store.engine();
+        let key = |key: u32| [0, key].map(u32::to_be_bytes).concat();
+        let write = |round: u32| {
+            let put = |keyspace, key: Vec<u8>| Operation {
+                keyspace,
+                key: key.into(),
+                value: Some(round.to_be_bytes().into()),
+            };
+            let mut operations = vec![put(Keyspace::Meta, b"round".to_vec())];
+            operations.extend((0..KEYS).map(|number| put(Keyspace::Records, key(number))));
+            engine.write(operations).unwrap();
+        };
+        write(0);
+        let done = AtomicBool::new(false);
+        let working = || !done.load(Ordering::Relaxed);
+        let seen = thread::scope(|scope| {
+            scope.spawn(|| {
+                while working() {
+                    engine.keyspaces().meta.rotate_memtable_and_wait().unwrap();
+                }
+            });
+            let reader = scope.spawn(|| {
+                let mut seen = 0;
+                while working() {
+                    let view = Snapshot::of(engine).view;
+                    let keyspaces = engine.keyspaces();
+                    let value = |keyspace, key: &[u8]| {
+                        let found = view.get(keyspaces.of(keyspace), key).unwrap();
+                        found.map(|value| u32::from_be_bytes(value[..].try_into().unwrap()))
+                    };
+                    let first = value(Keyspace::Records, &key(0));
+                    let last = value(Keyspace::Records, &key(KEYS - 1));
+                    let meta = value(Keyspace::Meta, b"round");
+                    assert_eq!((first, meta), (last, last));
+                    seen += 1;
+                }
+                seen
+            });
+            for round in 1..=BATCHES {
+                write(round);
+            }
+            done.store(true, Ordering::Relaxed);
+            reader.join().unwrap()
+        });
+        assert!(seen > 0);
+    }
 }

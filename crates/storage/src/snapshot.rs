@@ -38,7 +38,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn of(engine: &Arc<Engine>) -> Snapshot {
-        let view = View::new(engine.database.snapshot());
+        let view = View::new(engine.snapshot());
         Snapshot {
             view: Arc::new(view),
             keyspaces: engine.keyspaces(),

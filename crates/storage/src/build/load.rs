@@ -239,7 +239,7 @@ impl Load<'_> {
     fn put(&self, at: usize, chunk: &[(Key, RecordId)]) -> Result<Put, StorageError> {
         let building = &self.build.building;
         self.commit_if_there(at, |index, mut batch| {
-            let view = self.store.engine().database.snapshot();
+            let view = self.store.engine().snapshot();
             let keyspaces = self.store.engine().keyspaces();
             let mut pending = Pending::new(&view, &keyspaces.indexes);
             let marks = building.marks.lock();

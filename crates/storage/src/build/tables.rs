@@ -40,7 +40,8 @@ use crate::keyspaces::{Keyspace, Keyspaces, Operation};
 
 /// Between two looks at whether to go on.
 const SLICE_ENTRIES: usize = 512;
-/// The engine halts writers when it has more unflushed tables, or more runs, than this.
+/// A build waits while there are more unflushed memtables, or more runs, than this: long before the
+/// engine halts writers.
 const SEALED_TABLES_MAX: usize = 1;
 const RUNS_MAX: usize = 12;
 const PRESSURE_PAUSE: Duration = Duration::from_millis(2);
@@ -213,7 +214,7 @@ impl Load<'_> {
         self.commit_if_there(at, |index, mut batch| {
             let mut key_bytes: i64 = parts.iter().map(|(_, part)| part.key_bytes).sum();
             // Of before the tables.
-            let view = engine.database.snapshot();
+            let view = engine.snapshot();
             let mut pending = Pending::new(&view, &keyspaces.indexes);
             for (key, record) in opened.window.close() {
                 let form = index.entry_form();

@@ -169,7 +169,7 @@ impl Removal {
 
     /// The first id from `first` to `last` that has keys.
     fn first_id(&self, part: Keyspace, first: u32, last: u32) -> Result<Option<u32>, StorageError> {
-        let view = self.engine.database.snapshot();
+        let view = self.engine.snapshot();
         let keyspaces = self.engine.keyspaces();
         let bounds = (
             Bound::Included(first.to_be_bytes().to_vec()),
