@@ -49,6 +49,9 @@ pub struct Context {
     pub runs_elsewhere: bool,
     /// An upsert may insert what a filter says it is equal to, which an `$expr` does not tell.
     pub is_upsert: bool,
+    /// What is parsed is a pipeline of a `$facet`. Its documents come from the pipeline around, which
+    /// brings what is asked of them, and drops it.
+    pub in_facet: bool,
 }
 
 /// What folding constants while parsing may still cost, and what has failed. What is left unfolded
@@ -253,6 +256,7 @@ impl Default for Context {
             names_metadata: false,
             runs_elsewhere: false,
             is_upsert: false,
+            in_facet: false,
         }
     }
 }

@@ -103,6 +103,11 @@ impl MetadataSet {
     }
 
     #[must_use]
+    pub(crate) fn only_of_places(self) -> MetadataSet {
+        MetadataSet(self.0 & (Metadata::Distance.bit() | Metadata::Place.bit()))
+    }
+
+    #[must_use]
     pub fn without(self, metadata: Metadata) -> MetadataSet {
         MetadataSet(self.0 & !metadata.bit())
     }
@@ -146,6 +151,11 @@ impl AskedMetadata {
     /// Something else was parsed meanwhile.
     pub(crate) fn restore(&self, before: MetadataSet) {
         self.0.fetch_or(before.0, Ordering::Relaxed);
+    }
+
+    /// Whether something has been asked for since it was last taken.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
     }
 
     /// What has been asked for since this was last called.

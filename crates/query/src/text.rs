@@ -77,6 +77,14 @@ impl TextContext {
         }
     }
 
+    /// For the pipeline of a stage that reads what comes into it: that may have scores.
+    pub(crate) fn of_input(&self) -> TextContext {
+        TextContext {
+            index: SearchedIndex::Missing,
+            ..self.clone()
+        }
+    }
+
     /// Something asks for scores.
     pub(crate) fn ask(&self) {
         self.asked.store(true, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use bson::{RawBsonRef, RawDocument};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
@@ -16,10 +16,35 @@ use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::check_depth;
 use crate::memory::{Holding, consumer};
+use crate::metadata::without_metadata;
+use crate::text::{TextContext, without_score};
 
 #[derive(Debug)]
 pub struct Facet {
     facets: Vec<(Box<str>, Pipeline)>,
+    /// Documents come in with what is known of them beside their fields.
+    drops: Drops,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Drops {
+    scores: bool,
+    metadata: bool,
+}
+
+impl Drops {
+    /// The document without what it brought, if it has any of that.
+    fn apply(self, document: &RawDocument) -> Option<RawDocumentBuf> {
+        let without = match self.scores {
+            true => without_score(document),
+            false => None,
+        };
+        if !self.metadata {
+            return without;
+        }
+        let document = without.as_deref().unwrap_or(document);
+        without_metadata(document).or(without)
+    }
 }
 
 pub(super) fn parse(
@@ -38,7 +63,12 @@ pub(super) fn parse(
         let pipeline = parse_inner("$facet", array, context)?;
         facets.push((name.as_str().into(), pipeline));
     }
-    out.push(Arc::new(Facet { facets }));
+    // Nothing else has been asked for since this stage began.
+    let drops = Drops {
+        scores: context.text.as_ref().is_some_and(TextContext::is_asked),
+        metadata: context.metadata.is_asked(),
+    };
+    out.push(Arc::new(Facet { facets, drops }));
     Ok(())
 }
 
@@ -79,6 +109,7 @@ impl Stage for Facet {
                     None => pipeline.start_within(start.sources.cloned(), start.variables)?,
                 },
                 stopped: false,
+                drops: self.drops,
                 writer: open_array(name),
             });
         }
@@ -100,6 +131,7 @@ struct Running {
     name: Box<str>,
     execution: Execution,
     stopped: bool,
+    drops: Drops,
     /// The results so far, as the field they will be.
     writer: DocumentWriter,
 }
@@ -107,8 +139,10 @@ struct Running {
 impl Running {
     fn collect(&mut self, holding: &mut Holding) -> Result<(), QueryError> {
         while let Some(document) = self.execution.pop()? {
+            let dropped = self.drops.apply(&document);
+            let document = dropped.as_deref().unwrap_or(&document);
             holding.add(document.as_bytes().len() + INDEX_BYTES)?;
-            self.writer.push(RawBsonRef::Document(&document));
+            self.writer.push(RawBsonRef::Document(document));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::documents::LiteralDocuments;
 use super::group::Group;
 use super::matching::Match;
 use super::member::Member;
-use super::metadata::Asked;
+use super::metadata::{Asked, last_with_metadata};
 use super::near_query::GeoNear;
 use super::sequence::Pipeline;
 use super::stage::Stage;
@@ -117,18 +117,27 @@ impl Pipeline {
             };
             misplaced = misplaced.or_else(|| check_place(stage, position).err());
             let (result, slots) = context.scope.recording(parse);
-            result.map_err(|error| text_score::misplaced(error, index))?;
+            result.map_err(|error| text_score::misplaced(error, index, context.in_facet))?;
             if context.text.is_some() {
                 text_score::check_places(&parsed, index)?;
             }
             members.extend(parsed.drain(..).map(|stage| Member { stage, slots }));
             if context.text.as_ref().is_some_and(TextContext::take_asked) {
-                scored = members.len().checked_sub(1);
+                scored = last_with_metadata(&members);
             }
-            asked.note(context.metadata.take(), &members)?;
+            asked.note(context.metadata.take(), &members, context.in_facet)?;
         }
         if let Some(error) = misplaced {
             return Err(error);
+        }
+        if context.in_facet {
+            if let Some(text) = context.text.as_ref().filter(|_| scored.is_some()) {
+                text.ask();
+            }
+            context
+                .metadata
+                .restore(asked_before.and(asked.of_places()));
+            return Ok((members, MetadataSet::default()));
         }
         if let Some(text) = &context.text {
             text_score::drop_scores(&mut members, scored, text)?;
@@ -257,18 +266,15 @@ fn parse_inner(
         |row| row.place == Place::Last || row.name == "$changeStream";
     // In a stage that reads no other collection there is nothing to search in.
     let reads = matches!(operator, "$lookup" | "$unionWith");
-    let parse = || match &context.text {
-        Some(_) if reads => Pipeline::parse(&stages, context),
-        None => Pipeline::parse(&stages, context),
-        Some(_) => {
-            let inner = Context {
-                text: None,
-                ..context.clone()
-            };
-            Pipeline::parse(&stages, &inner)
-        }
+    let inner = Context {
+        text: match &context.text {
+            Some(text) if !reads => Some(text.of_input()),
+            text => text.clone(),
+        },
+        in_facet: !reads,
+        ..context.clone()
     };
-    let pipeline = parse()?;
+    let pipeline = Pipeline::parse(&stages, &inner)?;
     check(is_misplaced)?;
     if operator == "$facet" {
         check(|row| !row.in_facet)?;

@@ -18,11 +18,12 @@ pub(super) fn check_places(stages: &[Arc<dyn Stage>], index: usize) -> Result<()
 }
 
 /// The error of a stage at this place: a search that is not the first stage is wrong before it lacks
-/// an index.
-pub(super) fn misplaced(error: QueryError, index: usize) -> QueryError {
-    match index > 0 && error.kind == INDEX_MISSING {
-        true => not_first(),
-        false => error,
+/// an index, and one that is the first of a `$facet` lacks the scores of a search around it.
+pub(super) fn misplaced(error: QueryError, index: usize, in_facet: bool) -> QueryError {
+    match error.kind == INDEX_MISSING {
+        true if index > 0 => not_first(),
+        true if in_facet => score_missing(),
+        _ => error,
     }
 }
 

@@ -50,7 +50,7 @@ impl SchemaNode {
             .into_iter()
             .find_map(|name| Some((name, source.get(name).ok()??)));
         let stated = stated
-            .map(|(name, value)| Schema::of(&written(name, value)?, context))
+            .map(|(name, value)| Schema::of(&written(name, value)?, at_top, context))
             .transpose()?;
         let mut parser = Parser {
             source,
@@ -77,7 +77,7 @@ impl SchemaNode {
             title: text("title"),
             description: text("description"),
             source: source.to_owned(),
-            schema: Schema::of(source, context)?,
+            schema: Schema::of(source, at_top, context)?,
             is_never: at_top && (!object || encrypts),
             rules,
             budget: context.budget.clone(),
@@ -163,7 +163,7 @@ impl Parser<'_> {
                 self.rules.push(Rule::OneOf(schemas));
             }
             ("not", RawBsonRef::Document(schema)) => {
-                let schema = Schema::of(schema, self.context)?;
+                let schema = Schema::of(schema, self.at_top, self.context)?;
                 self.rules.push(Rule::Not(schema));
             }
             _ => {}
@@ -198,7 +198,7 @@ impl Parser<'_> {
         }
         self.rules.push(Rule::Keyword {
             keyword,
-            schema: Schema::of(&specified_as, self.context)?,
+            schema: Schema::of(&specified_as, self.at_top, self.context)?,
             specified_as,
         });
         Ok(())
@@ -266,7 +266,7 @@ impl Parser<'_> {
     }
 
     fn pattern(&self, pattern: &str) -> Result<Schema, QueryError> {
-        Schema::of(&rawdoc! { "pattern": pattern }, self.context)
+        Schema::of(&rawdoc! { "pattern": pattern }, false, self.context)
     }
 
     fn names(&self, names: &RawArray) -> Result<Vec<(String, Schema)>, QueryError> {
@@ -281,7 +281,7 @@ impl Parser<'_> {
 
     /// The schema of documents that have a field.
     fn presence(&self, name: &str) -> Result<Schema, QueryError> {
-        Schema::of(&rawdoc! { "required": [name] }, self.context)
+        Schema::of(&rawdoc! { "required": [name] }, self.at_top, self.context)
     }
 
     fn dependencies(&mut self, named: &RawDocument) -> Result<(), QueryError> {

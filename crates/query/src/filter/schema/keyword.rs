@@ -7,12 +7,12 @@ use banyan_document::kind;
 use banyan_document::number::Number;
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
-use super::matching;
 use super::rule::{Others, Rule, Schema};
+use super::type_names::types;
+use super::{encryption, matching};
 use crate::comparison::Comparison;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::describe;
-use crate::filter::operator;
 use crate::filter::parse::{Parser, bad, parse_path};
 use crate::filter::type_set::TypeSet;
 use crate::pattern::Pattern;
@@ -20,6 +20,8 @@ use crate::pattern::Pattern;
 /// The keywords of one schema, each once.
 pub(super) struct Keywords<'d> {
     pub values: HashMap<&'d str, RawBsonRef<'d>>,
+    /// They are about whole documents.
+    pub at_top: bool,
 }
 
 /// Reads one keyword, and those that belong to it, into rules.
@@ -30,6 +32,18 @@ struct At<'d, 'p> {
     name: &'static str,
     keywords: &'p Keywords<'d>,
     parser: &'p Parser<'p>,
+}
+
+impl At<'_, '_> {
+    /// A schema of the same value.
+    fn alike(&self, schema: &RawDocument) -> Result<Schema, QueryError> {
+        Schema::parse(schema, self.keywords.at_top, self.parser)
+    }
+
+    /// A schema of a value inside.
+    fn inside(&self, schema: &RawDocument) -> Result<Schema, QueryError> {
+        Schema::parse(schema, false, self.parser)
+    }
 }
 
 struct Keyword {
@@ -182,18 +196,23 @@ fn text(at: &At<'_, '_>, value: RawBsonRef<'_>, _: &mut Vec<Rule>) -> Result<(),
     }
 }
 
-fn encrypt(_: &At<'_, '_>, value: RawBsonRef<'_>, rules: &mut Vec<Rule>) -> Result<(), QueryError> {
-    if value.as_document().is_none() {
+fn encrypt(
+    at: &At<'_, '_>,
+    value: RawBsonRef<'_>,
+    rules: &mut Vec<Rule>,
+) -> Result<(), QueryError> {
+    let Some(how) = value.as_document() else {
         return Err(wrong_type(
             "$jsonSchema keyword 'encrypt' must be an object ",
         ));
-    }
+    };
+    encryption::check(at.name, how)?;
     rules.push(Rule::Encrypted);
     Ok(())
 }
 
 fn encrypt_metadata(
-    _: &At<'_, '_>,
+    at: &At<'_, '_>,
     value: RawBsonRef<'_>,
     _: &mut Vec<Rule>,
 ) -> Result<(), QueryError> {
@@ -201,7 +220,7 @@ fn encrypt_metadata(
         RawBsonRef::Document(document) if document.is_empty() => Err(failed(
             "$jsonSchema keyword 'encryptMetadata' cannot be an empty object ",
         )),
-        RawBsonRef::Document(_) => Ok(()),
+        RawBsonRef::Document(document) => encryption::check(at.name, document),
         _ => Err(wrong_type(
             "$jsonSchema keyword 'encryptMetadata' must be an object",
         )),
@@ -217,14 +236,13 @@ fn json_types(
         let message = "Cannot specify both $jsonSchema keywords 'type' and 'bsonType'";
         return Err(failed(message));
     }
-    types(at, value, rules, |name| match name {
-        "integer" => Err(failed(
-            "$jsonSchema type 'integer' is not currently supported.",
-        )),
+    let types = types(at.name, value, |name| match name {
         "boolean" => Ok("bool"),
         "array" | "null" | "number" | "object" | "string" => Ok(name),
         _ => Err(bad(format!("Unknown type name alias: {name}"))),
-    })
+    })?;
+    rules.push(Rule::Types(at_least_one(at.name, types)?));
+    Ok(())
 }
 
 fn bson_types(
@@ -232,50 +250,17 @@ fn bson_types(
     value: RawBsonRef<'_>,
     rules: &mut Vec<Rule>,
 ) -> Result<(), QueryError> {
-    types(at, value, rules, Ok)
+    let types = types(at.name, value, Ok)?;
+    rules.push(Rule::Types(at_least_one(at.name, types)?));
+    Ok(())
 }
 
-fn types<'d>(
-    at: &At<'d, '_>,
-    value: RawBsonRef<'d>,
-    rules: &mut Vec<Rule>,
-    name_of: impl Fn(&'d str) -> Result<&'d str, QueryError>,
-) -> Result<(), QueryError> {
-    let keyword = at.name;
-    let names = match value {
-        RawBsonRef::String(name) => vec![name],
-        RawBsonRef::Array(array) => {
-            let wrong = || {
-                wrong_type(format!(
-                    "$jsonSchema keyword '{keyword}' array elements must be strings"
-                ))
-            };
-            let names = items(array).map(|item| item.value().as_str().ok_or_else(wrong));
-            names.collect::<Result<Vec<_>, _>>()?
-        }
-        _ => {
-            return Err(wrong_type(format!(
-                "$jsonSchema keyword '{keyword}' must be either a string or an array of strings"
-            )));
-        }
-    };
-    let mut set = TypeSet::default();
-    let mut seen = HashSet::new();
-    for name in names {
-        if !seen.insert(name) {
-            return Err(failed(format!(
-                "$jsonSchema keyword '{keyword}' has duplicate value: {name}"
-            )));
-        }
-        operator::add_type(RawBsonRef::String(name_of(name)?), &mut set)?;
-    }
-    if seen.is_empty() {
-        return Err(failed(format!(
+fn at_least_one(keyword: &str, types: Option<TypeSet>) -> Result<TypeSet, QueryError> {
+    types.ok_or_else(|| {
+        failed(format!(
             "$jsonSchema keyword '{keyword}' must name at least one type"
-        )));
-    }
-    rules.push(Rule::Types(set));
-    Ok(())
+        ))
+    })
 }
 
 fn values(at: &At<'_, '_>, value: RawBsonRef<'_>, rules: &mut Vec<Rule>) -> Result<(), QueryError> {
@@ -313,7 +298,7 @@ fn schemas(at: &At<'_, '_>, value: RawBsonRef<'_>) -> Result<Vec<Schema>, QueryE
         )));
     }
     let schemas = items(array).map(|item| match item.value() {
-        RawBsonRef::Document(schema) => Schema::parse(schema, at.parser),
+        RawBsonRef::Document(schema) => at.alike(schema),
         other => Err(wrong_type(format!(
             "$jsonSchema keyword '{keyword}' must be an array of objects, but found an element of \
              type {}",
@@ -334,7 +319,7 @@ fn negation(
             kind_of(value)
         )));
     };
-    rules.push(Rule::Not(Schema::parse(schema, at.parser)?));
+    rules.push(Rule::Not(at.alike(schema)?));
     Ok(())
 }
 
@@ -358,7 +343,11 @@ fn pattern(
     let RawBsonRef::String(source) = value else {
         return Err(wrong_type("$jsonSchema keyword 'pattern' must be a string"));
     };
-    rules.push(Rule::Pattern(at.parser.patterns.compile(source, "")?));
+    // A document is no string: MongoDB does not read the pattern then.
+    if !at.keywords.at_top {
+        let pattern = at.parser.patterns.compile(source, "")?;
+        rules.push(Rule::Pattern(pattern));
+    }
     Ok(())
 }
 
@@ -416,11 +405,22 @@ fn multiple_of(
     rules: &mut Vec<Rule>,
 ) -> Result<(), QueryError> {
     let value = number(at, value)?;
-    let positive = Number::from_raw(value).is_some_and(|n| n.is_nan() || n.to_f64() > 0.0);
+    let divisor = Number::from_raw(value);
+    let positive = divisor.is_some_and(|n| n.is_nan() || n.is_infinite() || n.to_f64() > 0.0);
     if !positive {
         return Err(failed(
             "$jsonSchema keyword 'multipleOf' must have a positive value",
         ));
+    }
+    // A document is no number.
+    if at.keywords.at_top {
+        return Ok(());
+    }
+    if divisor.is_some_and(|n| n.is_nan()) {
+        return Err(bad("divisor cannot be NaN"));
+    }
+    if divisor.is_some_and(|n| n.is_infinite()) {
+        return Err(bad("divisor cannot be infinite"));
     }
     rules.push(Rule::MultipleOf(value.into()));
     Ok(())
@@ -433,7 +433,7 @@ fn item_schemas(
 ) -> Result<(), QueryError> {
     match value {
         RawBsonRef::Document(schema) => {
-            let schema = Box::new(Schema::parse(schema, at.parser)?);
+            let schema = Box::new(at.inside(schema)?);
             rules.push(Rule::Items {
                 first: Vec::new(),
                 rest: Others::Like(schema),
@@ -441,7 +441,7 @@ fn item_schemas(
         }
         RawBsonRef::Array(array) => {
             let schemas = items(array).map(|item| match item.value() {
-                RawBsonRef::Document(schema) => Schema::parse(schema, at.parser),
+                RawBsonRef::Document(schema) => at.inside(schema),
                 other => Err(wrong_type(format!(
                     "$jsonSchema keyword 'items' requires that each element of the array is an \
                      object, but found a {}",
@@ -470,7 +470,7 @@ fn other_items(at: &At<'_, '_>, value: RawBsonRef<'_>) -> Result<Others, QueryEr
         RawBsonRef::Boolean(true) => Ok(Others::Any),
         RawBsonRef::Boolean(false) => Ok(Others::None),
         RawBsonRef::Document(schema) => {
-            let schema = Schema::parse(schema, at.parser)?;
+            let schema = at.inside(schema)?;
             Ok(Others::Like(Box::new(schema)))
         }
         other => Err(wrong_type(format!(
@@ -502,7 +502,7 @@ fn properties(
                 "Nested schema for $jsonSchema property '{name}' must be an object"
             )));
         };
-        let schema = Schema::parse(schema, at.parser)?;
+        let schema = at.inside(schema)?;
         rules.push(Rule::Property(parse_path(name.as_str())?, schema));
     }
     Ok(())
@@ -516,7 +516,7 @@ fn additional_properties(
     let rest = match value {
         RawBsonRef::Boolean(true) => Others::Any,
         RawBsonRef::Boolean(false) => Others::None,
-        RawBsonRef::Document(schema) => Others::Like(Box::new(Schema::parse(schema, at.parser)?)),
+        RawBsonRef::Document(schema) => Others::Like(Box::new(at.inside(schema)?)),
         _ => {
             return Err(wrong_type(
                 "$jsonSchema keyword 'additionalProperties' must be an object or a boolean",
@@ -553,7 +553,7 @@ fn others(
                 let reason = error.message.rsplit(": ").next().unwrap_or_default();
                 bad(format!("Invalid regular expression: {reason}"))
             })?;
-            known.push((pattern, Schema::parse(schema, at.parser)?));
+            known.push((pattern, at.inside(schema)?));
         }
     }
     let named = match at.keywords.values.get("properties") {
@@ -631,7 +631,7 @@ fn dependencies(
 ) -> Result<(), QueryError> {
     for (property, value) in object(at, value)?.iter().flatten() {
         let schema = match value {
-            RawBsonRef::Document(schema) => Schema::parse(schema, at.parser)?,
+            RawBsonRef::Document(schema) => at.alike(schema)?,
             RawBsonRef::Array(array) if array.is_empty() => {
                 return Err(failed(format!(
                     "property '{property}' in $jsonSchema keyword 'dependencies' cannot be an \

@@ -19,19 +19,27 @@ impl Parser<'_> {
             return Err(QueryError::new(ErrorKind::TypeMismatch, message));
         };
         Ok(MatchNode::Schema {
-            schema: Box::new(Schema::parse(document, self)?),
+            schema: Box::new(Schema::parse(document, true, self)?),
             source: document.to_owned(),
         })
     }
 }
 
 impl Schema {
-    /// A schema by itself.
-    pub(crate) fn of(schema: &RawDocument, context: &Context) -> Result<Schema, QueryError> {
-        Schema::parse(schema, &Parser::new(context))
+    /// A schema by itself. `at_top`: of whole documents.
+    pub(crate) fn of(
+        schema: &RawDocument,
+        at_top: bool,
+        context: &Context,
+    ) -> Result<Schema, QueryError> {
+        Schema::parse(schema, at_top, &Parser::new(context))
     }
 
-    pub(super) fn parse(schema: &RawDocument, parser: &Parser<'_>) -> Result<Schema, QueryError> {
+    pub(super) fn parse(
+        schema: &RawDocument,
+        at_top: bool,
+        parser: &Parser<'_>,
+    ) -> Result<Schema, QueryError> {
         let mut values = HashMap::new();
         for (name, value) in schema.iter().flatten() {
             parser.spend()?;
@@ -42,7 +50,7 @@ impl Schema {
             }
         }
         let mut rules = Vec::new();
-        keyword::parse(&Keywords { values }, parser, &mut rules)?;
+        keyword::parse(&Keywords { values, at_top }, parser, &mut rules)?;
         Ok(Schema { rules })
     }
 }
