@@ -115,12 +115,10 @@ impl Request<'_> {
     /// What becomes of each document on its way out.
     pub fn output(&self) -> Output {
         let query = &self.query;
-        let asks = |projection: &&Arc<_>| banyan_query::Projection::needs_position(projection);
-        let position = query.projection.as_ref().filter(asks);
         Output {
             projection: query.projection.clone(),
             source: self.created_from.projection.map(RawDocument::to_owned),
-            positions: position.map(|_| query.filter.clone()),
+            positions: query.positions.clone(),
             show_record_id: self.show_record_id,
             has_no_key: self.return_key.is_some(),
             drops_score: query.text_score == TextScore::Used,

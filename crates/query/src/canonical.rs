@@ -32,6 +32,9 @@ pub struct CanonicalQuery {
     pub filter: Arc<Filter>,
     pub order: Order,
     pub projection: Option<Arc<Projection>>,
+    /// The filter with its conditions in the order in which they are written, for a projection that asks
+    /// where in an array the last of them matched.
+    pub positions: Option<Arc<Filter>>,
     pub skip: u64,
     pub limit: Option<u64>,
     /// Whether documents need the score of the search.
@@ -77,6 +80,7 @@ impl CanonicalQuery {
             filter,
             order: Order::default(),
             projection: None,
+            positions: None,
             skip: 0,
             limit: None,
             text_score: TextScore::Unused,
@@ -106,10 +110,14 @@ impl CanonicalQuery {
             .map(|projection| Projection::parse_beside(projection, written.filter, context))
             .transpose()?;
         let projection = projection.filter(|projection| !projection.is_identity());
+        let asks = projection.as_ref().is_some_and(Projection::needs_position);
+        let positions = written.filter.filter(|_| asks);
+        let positions = positions.map(|filter| Filter::as_written(filter, context));
         let mut query = CanonicalQuery {
             filter: Arc::new(filter),
             order: Order::parse_in(written.sort, context)?,
             projection: projection.map(Arc::new),
+            positions: positions.transpose()?.map(Arc::new),
             skip: written.skip,
             limit: written.limit,
             text_score: TextScore::Unused,

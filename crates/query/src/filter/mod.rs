@@ -47,6 +47,7 @@ pub(crate) use buckets::column;
 pub(crate) use divide::{Divided, Part};
 pub(crate) use geo::is_shape;
 pub use geo::{Geo, GeoNear, metered};
+use normalise::Normaliser;
 pub(crate) use operator::is_field_operator;
 pub use schema::Schema;
 pub(crate) use schema::first_duplicate;
@@ -111,6 +112,25 @@ impl Filter {
         }
     }
 
+    /// The filter of a query with its conditions in the order in which they are written.
+    pub(crate) fn as_written(
+        filter: &RawDocument,
+        context: &Context,
+    ) -> Result<Filter, QueryError> {
+        let parse = || parse::Parser::of_query(context).document(filter);
+        let root = context.folding.after_parsing(parse)?;
+        let normaliser = Normaliser {
+            collator: context.collator.as_ref(),
+            budget: &context.budget,
+            keeps_order: true,
+        };
+        Ok(Filter {
+            root: normaliser.normalise(root)?,
+            collator: context.collator.clone(),
+            budget: context.budget.clone(),
+        })
+    }
+
     /// The filter that every document matches.
     pub fn all() -> Filter {
         Filter::all_in(None)
@@ -140,8 +160,13 @@ impl Filter {
         collator: Option<Collator>,
         budget: &Budget,
     ) -> Result<Filter, QueryError> {
+        let normaliser = Normaliser {
+            collator: collator.as_ref(),
+            budget,
+            keeps_order: false,
+        };
         Ok(Filter {
-            root: normalise::normalise(root, collator.as_ref(), budget)?,
+            root: normaliser.normalise(root)?,
             collator,
             budget: budget.clone(),
         })
@@ -343,10 +368,14 @@ pub(crate) fn element_matcher(
     parse::Parser::new(context)
         .nested()
         .operators(&Path::field(""), document, &mut children)?;
-    let collator = context.collator.clone();
+    let normaliser = Normaliser {
+        collator: context.collator.as_ref(),
+        budget: &context.budget,
+        keeps_order: false,
+    };
     Ok(ItemFilter {
-        node: normalise::normalise(MatchNode::And(children), collator.as_ref(), &context.budget)?,
-        collator,
+        node: normaliser.normalise(MatchNode::And(children))?,
+        collator: context.collator.clone(),
         budget: context.budget.clone(),
     })
 }

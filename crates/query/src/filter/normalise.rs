@@ -25,55 +25,166 @@ use crate::pattern::Pattern;
 /// What comparing two conditions or values looks at, as a rule.
 const COMPARED_BYTES: usize = 256;
 
-pub(super) fn normalise(
-    node: MatchNode,
-    collator: Option<&Collator>,
-    budget: &Budget,
-) -> Result<MatchNode, QueryError> {
-    budget.spend_part()?;
-    Ok(match node {
-        MatchNode::And(children) => conjunction(normalised(children, collator, budget)?, budget)?,
-        MatchNode::Or(children) => {
-            disjunction(normalised(children, collator, budget)?, collator, budget)?
-        }
-        MatchNode::Nor(children) => {
-            let mut children = sorted(normalised(children, collator, budget)?, order, budget)?;
-            if children.len() == 1 {
-                MatchNode::Not(Box::new(children.remove(0)))
-            } else {
-                MatchNode::Nor(children)
-            }
-        }
-        MatchNode::Not(child) => MatchNode::Not(Box::new(normalise(*child, collator, budget)?)),
-        MatchNode::Path { path, predicate } => MatchNode::Path {
-            path,
-            predicate: simplified(predicate, collator, budget)?,
-        },
-        MatchNode::Expression { expression, source } => {
-            let implied = rewrite::implied(&expression);
-            let mut children = vec![MatchNode::Expression { expression, source }];
-            if let Some(implied) = implied {
-                children.push(normalise(implied, collator, budget)?);
-            }
-            conjunction(children, budget)?
-        }
-        MatchNode::Where(_)
-        | MatchNode::Schema { .. }
-        | MatchNode::Text(_)
-        | MatchNode::AlwaysTrue
-        | MatchNode::AlwaysFalse => node,
-    })
+/// What a filter is normalised by.
+#[derive(Clone, Copy)]
+pub(super) struct Normaliser<'a> {
+    pub collator: Option<&'a Collator>,
+    pub budget: &'a Budget,
+    /// Children stay in the order in which they are written.
+    pub keeps_order: bool,
 }
 
-fn normalised(
-    children: Vec<MatchNode>,
-    collator: Option<&Collator>,
-    budget: &Budget,
-) -> Result<Vec<MatchNode>, QueryError> {
-    let children = children.into_iter();
-    children
-        .map(|child| normalise(child, collator, budget))
-        .collect()
+impl Normaliser<'_> {
+    pub fn normalise(self, node: MatchNode) -> Result<MatchNode, QueryError> {
+        self.budget.spend_part()?;
+        Ok(match node {
+            MatchNode::And(children) => self.conjunction(self.normalised(children)?)?,
+            MatchNode::Or(children) => self.disjunction(self.normalised(children)?)?,
+            MatchNode::Nor(children) => {
+                let mut children = self.in_order(self.normalised(children)?)?;
+                if children.len() == 1 {
+                    MatchNode::Not(Box::new(children.remove(0)))
+                } else {
+                    MatchNode::Nor(children)
+                }
+            }
+            MatchNode::Not(child) => MatchNode::Not(Box::new(self.normalise(*child)?)),
+            MatchNode::Path { path, predicate } => MatchNode::Path {
+                path,
+                predicate: self.simplified(predicate)?,
+            },
+            MatchNode::Expression { expression, source } => {
+                let implied = rewrite::implied(&expression);
+                let mut children = vec![MatchNode::Expression { expression, source }];
+                if let Some(implied) = implied {
+                    children.push(self.normalise(implied)?);
+                }
+                self.conjunction(children)?
+            }
+            MatchNode::Where(_)
+            | MatchNode::Schema { .. }
+            | MatchNode::Text(_)
+            | MatchNode::AlwaysTrue
+            | MatchNode::AlwaysFalse => node,
+        })
+    }
+
+    fn normalised(self, children: Vec<MatchNode>) -> Result<Vec<MatchNode>, QueryError> {
+        let children = children.into_iter();
+        children.map(|child| self.normalise(child)).collect()
+    }
+
+    fn in_order(self, children: Vec<MatchNode>) -> Result<Vec<MatchNode>, QueryError> {
+        match self.keeps_order {
+            true => Ok(children),
+            false => sorted(children, order, self.budget),
+        }
+    }
+
+    /// A conjunction of normalised children.
+    fn conjunction(self, children: Vec<MatchNode>) -> Result<MatchNode, QueryError> {
+        let mut flat = Vec::with_capacity(children.len());
+        for child in children {
+            match child {
+                MatchNode::And(inner) => flat.extend(inner),
+                MatchNode::AlwaysTrue => {}
+                MatchNode::AlwaysFalse => return Ok(MatchNode::AlwaysFalse),
+                other => flat.push(other),
+            }
+        }
+        let mut flat = self.in_order(flat)?;
+        Ok(if flat.len() == 1 {
+            flat.remove(0)
+        } else {
+            MatchNode::And(flat)
+        })
+    }
+
+    /// A disjunction of normalised children.
+    fn disjunction(self, children: Vec<MatchNode>) -> Result<MatchNode, QueryError> {
+        let mut flat = Vec::with_capacity(children.len());
+        for child in children {
+            match child {
+                MatchNode::Or(inner) => flat.extend(inner),
+                MatchNode::AlwaysFalse => {}
+                other => flat.push(other),
+            }
+        }
+        if flat.len() > 1 && flat.iter().any(MatchNode::is_trivially_true) {
+            return Ok(MatchNode::AlwaysTrue);
+        }
+        let mut flat = self.in_order(self.join_equalities(flat)?)?;
+        Ok(match flat.len() {
+            0 => MatchNode::AlwaysFalse,
+            1 => flat.remove(0),
+            _ => MatchNode::Or(flat),
+        })
+    }
+
+    /// Equalities (and patterns) of one path as one `$in`.
+    fn join_equalities(self, children: Vec<MatchNode>) -> Result<Vec<MatchNode>, QueryError> {
+        let mut counts: HashMap<Path, usize> = HashMap::new();
+        for path in children.iter().filter_map(equality_path) {
+            self.budget.spend_part()?;
+            *counts.entry(path.clone()).or_default() += 1;
+        }
+        if counts.values().all(|count| *count < 2) {
+            return Ok(children);
+        }
+        let mut joined: HashMap<Path, (Vec<RawBson>, Vec<Pattern>)> = HashMap::new();
+        let mut others = Vec::with_capacity(children.len());
+        for child in children {
+            self.budget.spend_part()?;
+            let several = equality_path(&child).is_some_and(|path| counts[path] > 1);
+            match child {
+                MatchNode::Path { path, predicate } if several => {
+                    let (values, patterns) = joined.entry(path).or_default();
+                    match predicate {
+                        Predicate::Compare(_, value) => values.push(value),
+                        Predicate::Regex(pattern) => patterns.push(pattern),
+                        _ => {}
+                    }
+                }
+                other => others.push(other),
+            }
+        }
+        let joined = joined.into_iter().map(|(path, (values, patterns))| {
+            let values = sorted_values(values, self.collator, self.budget)?;
+            let predicate = Predicate::In { values, patterns };
+            Ok(MatchNode::Path { path, predicate })
+        });
+        joined.chain(others.into_iter().map(Ok)).collect()
+    }
+
+    fn simplified(self, predicate: Predicate) -> Result<Predicate, QueryError> {
+        // The parser leaves the values as they were written, as does what joins filters.
+        let predicate = match predicate {
+            Predicate::In { values, patterns } => Predicate::In {
+                values: sorted_values(values, self.collator, self.budget)?,
+                patterns,
+            },
+            other => other,
+        };
+        Ok(match predicate {
+            Predicate::In {
+                mut values,
+                patterns,
+            } if values.len() == 1 && patterns.is_empty() => {
+                Predicate::Compare(Comparison::Eq, values.remove(0))
+            }
+            Predicate::In {
+                values,
+                mut patterns,
+            } if values.is_empty() && patterns.len() == 1 => Predicate::Regex(patterns.remove(0)),
+            Predicate::ElemMatchObject(node) => {
+                Predicate::ElemMatchObject(Box::new(self.normalise(*node)?))
+            }
+            Predicate::ElemMatchValue(node) => {
+                Predicate::ElemMatchValue(Box::new(self.normalise(*node)?))
+            }
+            other => other,
+        })
+    }
 }
 
 /// Sorts what cannot be copied, and can be ended on the way.
@@ -97,89 +208,6 @@ fn sorted<T>(
     Ok(taken.collect())
 }
 
-/// A conjunction of normalised children.
-fn conjunction(children: Vec<MatchNode>, budget: &Budget) -> Result<MatchNode, QueryError> {
-    let mut flat = Vec::with_capacity(children.len());
-    for child in children {
-        match child {
-            MatchNode::And(inner) => flat.extend(inner),
-            MatchNode::AlwaysTrue => {}
-            MatchNode::AlwaysFalse => return Ok(MatchNode::AlwaysFalse),
-            other => flat.push(other),
-        }
-    }
-    let mut flat = sorted(flat, order, budget)?;
-    Ok(if flat.len() == 1 {
-        flat.remove(0)
-    } else {
-        MatchNode::And(flat)
-    })
-}
-
-/// A disjunction of normalised children.
-fn disjunction(
-    children: Vec<MatchNode>,
-    collator: Option<&Collator>,
-    budget: &Budget,
-) -> Result<MatchNode, QueryError> {
-    let mut flat = Vec::with_capacity(children.len());
-    for child in children {
-        match child {
-            MatchNode::Or(inner) => flat.extend(inner),
-            MatchNode::AlwaysFalse => {}
-            other => flat.push(other),
-        }
-    }
-    if flat.len() > 1 && flat.iter().any(MatchNode::is_trivially_true) {
-        return Ok(MatchNode::AlwaysTrue);
-    }
-    let mut flat = sorted(join_equalities(flat, collator, budget)?, order, budget)?;
-    Ok(match flat.len() {
-        0 => MatchNode::AlwaysFalse,
-        1 => flat.remove(0),
-        _ => MatchNode::Or(flat),
-    })
-}
-
-/// Equalities (and patterns) of one path as one `$in`.
-fn join_equalities(
-    children: Vec<MatchNode>,
-    collator: Option<&Collator>,
-    budget: &Budget,
-) -> Result<Vec<MatchNode>, QueryError> {
-    let mut counts: HashMap<Path, usize> = HashMap::new();
-    for path in children.iter().filter_map(equality_path) {
-        budget.spend_part()?;
-        *counts.entry(path.clone()).or_default() += 1;
-    }
-    if counts.values().all(|count| *count < 2) {
-        return Ok(children);
-    }
-    let mut joined: HashMap<Path, (Vec<RawBson>, Vec<Pattern>)> = HashMap::new();
-    let mut others = Vec::with_capacity(children.len());
-    for child in children {
-        budget.spend_part()?;
-        let several = equality_path(&child).is_some_and(|path| counts[path] > 1);
-        match child {
-            MatchNode::Path { path, predicate } if several => {
-                let (values, patterns) = joined.entry(path).or_default();
-                match predicate {
-                    Predicate::Compare(_, value) => values.push(value),
-                    Predicate::Regex(pattern) => patterns.push(pattern),
-                    _ => {}
-                }
-            }
-            other => others.push(other),
-        }
-    }
-    let joined = joined.into_iter().map(|(path, (values, patterns))| {
-        let values = sorted_values(values, collator, budget)?;
-        let predicate = Predicate::In { values, patterns };
-        Ok(MatchNode::Path { path, predicate })
-    });
-    joined.chain(others.into_iter().map(Ok)).collect()
-}
-
 fn equality_path(node: &MatchNode) -> Option<&Path> {
     match node {
         MatchNode::Path {
@@ -188,40 +216,6 @@ fn equality_path(node: &MatchNode) -> Option<&Path> {
         } => Some(path),
         _ => None,
     }
-}
-
-fn simplified(
-    predicate: Predicate,
-    collator: Option<&Collator>,
-    budget: &Budget,
-) -> Result<Predicate, QueryError> {
-    // The parser leaves the values as they were written, as does what joins filters.
-    let predicate = match predicate {
-        Predicate::In { values, patterns } => Predicate::In {
-            values: sorted_values(values, collator, budget)?,
-            patterns,
-        },
-        other => other,
-    };
-    Ok(match predicate {
-        Predicate::In {
-            mut values,
-            patterns,
-        } if values.len() == 1 && patterns.is_empty() => {
-            Predicate::Compare(Comparison::Eq, values.remove(0))
-        }
-        Predicate::In {
-            values,
-            mut patterns,
-        } if values.is_empty() && patterns.len() == 1 => Predicate::Regex(patterns.remove(0)),
-        Predicate::ElemMatchObject(node) => {
-            Predicate::ElemMatchObject(Box::new(normalise(*node, collator, budget)?))
-        }
-        Predicate::ElemMatchValue(node) => {
-            Predicate::ElemMatchValue(Box::new(normalise(*node, collator, budget)?))
-        }
-        other => other,
-    })
 }
 
 /// Sorts the values of an `$in`; of equal ones the first stays.

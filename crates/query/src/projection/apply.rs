@@ -111,6 +111,10 @@ impl Applier<'_> {
                     self.writer.begin_array(element.name());
                     if fields.positional && cuts {
                         let item = self.matched(array)?;
+                        // Of a scalar nothing is left below which something is included.
+                        if !matches!(item.value(), RawBsonRef::Document(_) | RawBsonRef::Array(_)) {
+                            return Err(mismatch());
+                        }
                         self.item(fields, &item, true)?;
                     } else {
                         self.items(fields, array, !cuts)?;
@@ -239,14 +243,19 @@ impl Applier<'_> {
     }
 
     fn matched<'b>(&self, array: &'b RawArray) -> Result<Element<'b>, QueryError> {
-        let error = |code, message| QueryError::new(ErrorKind::Location(code), message);
         let Some(ArrayPosition(index)) = self.position else {
-            let message = "positional operator '.$' couldn't find a matching element in the array";
-            return Err(error(51246, message));
+            return Err(QueryError::new(
+                ErrorKind::Location(51246),
+                "positional operator '.$' couldn't find a matching element in the array",
+            ));
         };
-        let message = "positional operator '.$' element mismatch";
-        items(array).nth(index).ok_or_else(|| error(51247, message))
+        items(array).nth(index).ok_or_else(mismatch)
     }
+}
+
+fn mismatch() -> QueryError {
+    let message = "positional operator '.$' element mismatch";
+    QueryError::new(ErrorKind::Location(51247), message)
 }
 
 impl Slice {

@@ -38,6 +38,19 @@ pub(super) fn parse(
     Ok(parser.finish())
 }
 
+/// Behind the position at which a document was found a path may not go on.
+pub(crate) fn check_middle(path: &str) -> Result<(), QueryError> {
+    if !path.contains(".$.") {
+        return Ok(());
+    }
+    error(
+        31394,
+        "As of 4.4, it's illegal to specify positional operator in the middle of a path.Positional \
+         projection may only be used at the end, for example: a.b.$. If the query previously used a \
+         form like a.b.$.d, remove the parts following the '$' and the results will be equivalent.",
+    )
+}
+
 struct Parser<'c> {
     context: &'c Context,
     fields: Fields,
@@ -56,15 +69,7 @@ impl Parser<'_> {
     /// `name` is what the field is called where it stands: the path, or the end of it.
     fn field(&mut self, path: &str, name: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
         self.context.budget.spend_part()?;
-        if path.contains(".$.") {
-            return error(
-                31394,
-                "As of 4.4, it's illegal to specify positional operator in the middle of a path.\
-                 Positional projection may only be used at the end, for example: a.b.$. If the \
-                 query previously used a form like a.b.$.d, remove the parts following the '$' \
-                 and the results will be equivalent.",
-            );
-        }
+        check_middle(path)?;
         if let Some(above) = path.strip_suffix(".$") {
             return self.positional(path, above, value);
         }
@@ -137,7 +142,9 @@ impl Parser<'_> {
         };
         match first.name() {
             // Only a document of one field is an operator: any other holds fields.
-            "$slice" if elements(document).count() > 1 => FieldPath::parse("$slice").map(drop),
+            name if name.starts_with('$') && elements(document).nth(1).is_some() => {
+                FieldPath::parse(name).map(drop)
+            }
             "$slice" => self.slice(path, first.value(), document),
             "$elemMatch" => self.elem_match(path, first.value(), document),
             "$meta" => self.meta(path, document),
@@ -342,7 +349,7 @@ fn explain_slice(value: RawBsonRef<'_>, error: QueryError) -> QueryError {
          :: caused by :: {}",
         error.message
     );
-    QueryError::new(ErrorKind::Location(28667), message)
+    QueryError::new(error.kind, message)
 }
 
 fn slice_of(value: RawBsonRef<'_>) -> Option<Slice> {

@@ -14,6 +14,7 @@ use crate::expression::value::{describe, error, show_document};
 use crate::expression::{self, FieldPath, Parser, is_operator};
 use crate::metadata;
 use crate::pipeline::stage::Stage;
+use crate::projection;
 use crate::text::TEXT_SCORE_FIELD;
 
 pub(in crate::pipeline) fn parse_project(
@@ -72,6 +73,7 @@ pub(in crate::pipeline) fn parse_unset(
 ) -> Result<(), QueryError> {
     let mut tree = Tree::default();
     let mut add = |path: &str| -> Result<(), QueryError> {
+        check_positions(path)?;
         // MongoDB makes a projection of it, in which a NUL ends the name and begins an empty one.
         let path = FieldPath::parse(if path.contains('\0') { "" } else { path })?;
         tree.insert(path.parts(), Action::Exclude)
@@ -108,6 +110,18 @@ pub(in crate::pipeline) fn parse_unset(
         collator: context.collator.clone(),
     }));
     Ok(())
+}
+
+/// Nothing tells at which position of an array a document was found.
+fn check_positions(path: &str) -> Result<(), QueryError> {
+    projection::check_middle(path)?;
+    match path.ends_with(".$") {
+        true => error(
+            31324,
+            "Cannot use positional projection in aggregation projection",
+        ),
+        false => Ok(()),
+    }
 }
 
 fn prefixed(prefix: &str, error: QueryError) -> QueryError {
@@ -158,12 +172,7 @@ impl Builder<'_> {
 
     /// `name` is what the field is called where it stands: the path, or the end of it.
     fn field(&mut self, path: &str, name: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
-        if path.ends_with(".$") || path.contains(".$.") {
-            return error(
-                31324,
-                "Cannot use positional projection in aggregation projection",
-            );
-        }
+        check_positions(path)?;
         if let RawBsonRef::Document(document) = value {
             let first = document.iter().next().and_then(Result::ok);
             match first.map(|(name, _)| name.as_str()) {
@@ -173,13 +182,17 @@ impl Builder<'_> {
                         "An empty sub-projection is not a valid value. Found empty object at path",
                     );
                 }
-                Some("$elemMatch") => {
+                Some("$elemMatch") if document.iter().nth(1).is_none() => {
                     return Err(QueryError::new(
                         ErrorKind::InvalidPipelineOperator,
                         "Cannot use $elemMatch in this context",
                     ));
                 }
                 Some(name) if name.starts_with('$') => {
+                    // Only a document of one field is an operator: any other holds fields.
+                    if document.iter().nth(1).is_some() {
+                        return FieldPath::parse(name).map(drop);
+                    }
                     if !is_operator(name) {
                         return error(31325, format!("Unknown expression {name}"));
                     }
@@ -345,10 +358,19 @@ fn each_added(
 ) -> Result<(), QueryError> {
     if let RawBsonRef::Document(document) = value {
         FieldPath::parse(path)?;
-        let first = document.iter().next().and_then(Result::ok);
-        match first.map(|(name, _)| name.as_str()) {
-            Some(name) if !name.starts_with('$') => {
+        let mut names = document.iter().map_while(Result::ok).map(|(name, _)| name);
+        let first = names.next().map(|name| name.as_str());
+        let is_alone = names.next().is_none();
+        match first {
+            Some(name) if !name.starts_with('$') || !is_alone => {
                 for (name, value) in document.iter().map_while(Result::ok) {
+                    if name.as_str().starts_with('$') && !is_alone {
+                        return error(
+                            40181,
+                            "an expression specification must contain exactly one field, the name \
+                             of the expression",
+                        );
+                    }
                     if name.as_str().contains('.') {
                         return error(
                             40183,
