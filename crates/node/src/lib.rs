@@ -27,6 +27,7 @@ pub mod key_generation;
 mod light;
 pub mod local;
 pub mod logical_sessions;
+pub mod names;
 mod nested;
 pub mod node;
 pub mod operations;
