@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 
 use crate::counters::{CommandCounts, Counter, Sharded};
 use crate::errors;
-use crate::generic::{Command, Generic};
+use crate::generic::{self, Command, Generic};
 use crate::names::{check_collection_name, check_outline, collection_name};
 use crate::node::Node;
 use crate::operations::Registration;
@@ -57,6 +57,15 @@ pub enum Needs {
     Readable,
     /// A member whose data may be read, whatever the read preference says.
     Data,
+}
+
+/// Whether a command that is no write of a client's accepts a write concern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakesConcern {
+    Never,
+    Always,
+    /// If it writes its output somewhere, which the request says.
+    WithOutput,
 }
 
 /// How a command is run.
@@ -88,8 +97,8 @@ pub struct CommandSpec {
     /// What messages about its fields call it: the name of MongoDB's parser for it.
     pub parsed_as: &'static str,
     pub writes: bool,
-    /// It is no write of a client's, but accepts a write concern.
-    pub takes_concern: bool,
+    /// It accepts a write concern, though it is no write of a client's.
+    pub takes_concern: TakesConcern,
     pub needs: Needs,
     pub admin_only: bool,
     /// May be part of a multi-document transaction.
@@ -100,9 +109,13 @@ pub struct CommandSpec {
     pub fields: &'static [&'static str],
     /// Those of them without which it is refused, before it is looked at what it names.
     pub required: &'static [&'static str],
-    /// Checks the form of one of them. MongoDB does so field after field, in the order in which they
-    /// are written, before it looks at what they say together.
+    /// Checks the form of one of them, or of a generic one that its own parser reads. MongoDB does so
+    /// field after field, in the order in which they are written, before it looks at what they say
+    /// together.
     pub form: Option<CheckForm>,
+    /// It can be explained. Checks the form of a generic field inside of an `explain`, where most of
+    /// them may be anything.
+    pub explained: Option<CheckForm>,
     /// The fields that it accepts and that have no effect here.
     pub ignored: &'static [&'static str],
     /// Reading, planning or staging it may take long: unless it is clearly small, all of it runs
@@ -133,11 +146,12 @@ impl CommandSpec {
             needs: Needs::Readable,
             admin_only: false,
             in_transaction: false,
-            takes_concern: false,
+            takes_concern: TakesConcern::Never,
             access: Access::Unnamed,
             fields: &[],
             required: &[],
             form: None,
+            explained: None,
             ignored: &[],
             computes: false,
             vital: false,
@@ -204,13 +218,23 @@ impl CommandSpec {
         self
     }
 
+    pub const fn explained(mut self, check: CheckForm) -> Self {
+        self.explained = Some(check);
+        self
+    }
+
     pub const fn ignored(mut self, ignored: &'static [&'static str]) -> Self {
         self.ignored = ignored;
         self
     }
 
     pub const fn takes_concern(mut self) -> Self {
-        self.takes_concern = true;
+        self.takes_concern = TakesConcern::Always;
+        self
+    }
+
+    pub const fn takes_concern_with_output(mut self) -> Self {
+        self.takes_concern = TakesConcern::WithOutput;
         self
     }
 
@@ -240,27 +264,52 @@ impl CommandSpec {
 
     /// The generic fields of a request for this command.
     pub fn generic<'r>(&self, request: &'r Request) -> Result<Generic<'r>, CommandError> {
-        let command = Command {
-            parsed_as: self.parsed_as,
-            writes: self.writes,
-            // What two of them are to write their pipelines and options say.
-            takes_concern: self.writes
-                || self.takes_concern
-                || matches!(self.name, "aggregate" | "mapReduce"),
-        };
-        let generic = Generic::parse(request, command, |field| {
-            if let Some(check) = self.form {
-                check(field)?;
-            }
-            Ok(self.accepts(field.name))
-        })?;
+        let generic = Generic::parse(
+            request,
+            self.as_generic(),
+            |field| self.check_form(field),
+            |name| self.accepts(name),
+        )?;
         let lacks = |name: &str| {
             let value = request.get(name);
             value.is_none_or(params::is_null) && request.sequence(name).is_none()
         };
+        self.check_required(lacks)?;
+        Ok(generic)
+    }
+
+    /// Refuses what this command would refuse of its fields if it were not explained but run.
+    pub fn check_explained(&self, body: &RawDocument) -> Result<(), CommandError> {
+        for field in params::once(self.parsed_as, body).skip(1) {
+            let field = field?;
+            let is_own = !generic::is_generic(field, self.as_generic());
+            if let Some(check) = self.explained.filter(|_| !is_own) {
+                check(field)?;
+            }
+            self.check_form(field)?;
+            if is_own && !self.accepts(field.name) {
+                return Err(params::unknown_field(self.parsed_as, field.name));
+            }
+        }
+        self.check_required(|name| field(body, name).is_none_or(params::is_null))
+    }
+
+    fn as_generic(&self) -> Command {
+        Command {
+            parsed_as: self.parsed_as,
+            writes: self.writes,
+            takes_concern: self.writes || self.takes_concern != TakesConcern::Never,
+        }
+    }
+
+    fn check_form(&self, field: params::Field<'_>) -> Result<(), CommandError> {
+        self.form.map_or(Ok(()), |check| check(field))
+    }
+
+    fn check_required(&self, lacks: impl Fn(&str) -> bool) -> Result<(), CommandError> {
         match self.required.iter().find(|name| lacks(name)) {
             Some(name) => Err(params::missing_field(self.parsed_as, name)),
-            None => Ok(generic),
+            None => Ok(()),
         }
     }
 }

@@ -3,6 +3,7 @@
 use banyan_wire::CommandError;
 use bson::RawBsonRef;
 
+use crate::generic;
 use crate::params::{self, Field};
 
 /// An array, and not null.
@@ -28,4 +29,23 @@ pub fn documents(field: Field<'_>) -> Result<(), CommandError> {
         }
     }
     Ok(())
+}
+
+/// A generic field inside of an explained read.
+pub fn of_explained_read(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "maxTimeMS" => generic::max_time_ms(field).map(drop),
+        "readConcern" => field.document_or_null().map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// A generic field inside of an explained write.
+pub fn of_explained_write(field: Field<'_>) -> Result<(), CommandError> {
+    match (field.name, field.value) {
+        ("stmtId", RawBsonRef::Int32(_)) => Ok(()),
+        ("stmtId", _) if !field.is_null() => Err(field.wrong_type("type 'int'")),
+        ("stmtIds", _) => array(field),
+        _ => Ok(()),
+    }
 }

@@ -18,6 +18,7 @@ use banyan_query::pipeline::{
 use banyan_query::query_settings::PARAMETER;
 use banyan_query::view::Resolved;
 use banyan_query::{Context, QueryError};
+use banyan_replication::set::write_concern::WriteConcern;
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
@@ -34,7 +35,7 @@ use crate::cursors::Cursor;
 use crate::cursors::first::{self, BatchOptions};
 use crate::errors;
 use crate::names::check_collection_name;
-use crate::params;
+use crate::params::{self, Field};
 use crate::read_concern;
 use crate::reads::{self, query_context};
 use crate::views::{self, sharded};
@@ -61,7 +62,35 @@ pub static SPEC: CommandSpec = CommandSpec::new("aggregate", table::Run::Future(
         "runtimeConstants",
         "collectionUUID",
     ])
+    .form(check_form)
+    .explained(check_explained)
+    .takes_concern()
     .computes();
+
+/// What fields of all commands have to be that the parser of this one reads as its own.
+fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "maxTimeMS" if !field.is_null() => field.i64().map(drop),
+        "readConcern" => field.document_or_null().map(drop),
+        _ => Ok(()),
+    }
+}
+
+fn check_explained(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "maxTimeMS" if !field.is_null() => field.unsigned().map(drop),
+        "writeConcern" => {
+            if let Some(concern) = field.document_or_null()? {
+                WriteConcern::parse(concern)?;
+            }
+            Err(CommandError::new(
+                ErrorCode::FailedToParse,
+                "Aggregation explain does not support the 'writeConcern' option",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
 
 /// What an `aggregate` asks for.
 #[derive(Default)]

@@ -16,6 +16,7 @@ use super::write_report;
 use crate::collation::Asked;
 use crate::context::CommandContext;
 use crate::errors;
+use crate::forms;
 use crate::names::{check_collection_name, collection_name};
 use crate::params::{self, Field};
 use crate::reads::{self, owned_view};
@@ -25,6 +26,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("count", Run::Future(run))
     .access(Access::Collection(Action::Find))
     .fields(&["query", "limit", "skip", "hint", "collation"])
     .ignored(&["fields", "mode", "encryptionInformation"])
+    .explained(forms::of_explained_read)
     .computes();
 
 #[derive(Default)]

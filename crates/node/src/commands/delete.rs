@@ -32,6 +32,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
     .in_transaction()
     .required(&["deletes"])
     .form(check_form)
+    .explained(forms::of_explained_write)
     .fields(&["deletes", "ordered", "let"])
     .ignored(&[
         "bypassDocumentValidation",
@@ -55,15 +56,15 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
 const PARSER: &str = "delete.deletes";
 
 /// One statement, parsed.
-struct Statement<'a> {
-    filter: &'a RawDocument,
-    hint: Option<RawBsonRef<'a>>,
-    collation: Option<&'a RawDocument>,
-    multi: bool,
+pub struct Statement<'a> {
+    pub filter: &'a RawDocument,
+    pub hint: Option<RawBsonRef<'a>>,
+    pub collation: Option<&'a RawDocument>,
+    pub multi: bool,
 }
 
 impl<'a> Statement<'a> {
-    fn parse(document: &'a RawDocument) -> Result<Statement<'a>, CommandError> {
+    pub fn parse(document: &'a RawDocument) -> Result<Statement<'a>, CommandError> {
         let (mut filter, mut limit, mut hint, mut collation) = (None, None, None, None);
         for field in params::once(PARSER, document) {
             let field = field?;

@@ -31,6 +31,7 @@ use crate::cursors::batch::Batch;
 use crate::cursors::first::{self, BatchOptions};
 use crate::cursors::{Cursor, Tail};
 use crate::errors;
+use crate::forms;
 use crate::names::check_collection_name;
 use crate::params::{self, Field};
 use crate::reads::{self, OwnedView, Ready, owned_view, query_context};
@@ -74,6 +75,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
         "encryptionInformation",
         "options",
     ])
+    .explained(forms::of_explained_read)
     .computes();
 
 /// What a `find` asks for.

@@ -36,6 +36,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("update", Run::Future(run))
     .in_transaction()
     .required(&["updates"])
     .form(check_form)
+    .explained(forms::of_explained_write)
     .fields(&["updates", "ordered", "let", BYPASS])
     .ignored(&["runtimeConstants", "encryptionInformation"])
     .computes();
@@ -54,21 +55,21 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
 const PARSER: &str = "update.updates";
 
 /// One statement, parsed.
-struct Statement<'a> {
-    filter: &'a RawDocument,
-    update: RawBsonRef<'a>,
-    array_filters: Vec<&'a RawDocument>,
+pub struct Statement<'a> {
+    pub filter: &'a RawDocument,
+    pub update: RawBsonRef<'a>,
+    pub array_filters: Vec<&'a RawDocument>,
     constants: Option<&'a RawDocument>,
-    hint: Option<RawBsonRef<'a>>,
-    collation: Option<&'a RawDocument>,
-    multi: bool,
-    upsert: bool,
+    pub hint: Option<RawBsonRef<'a>>,
+    pub collation: Option<&'a RawDocument>,
+    pub multi: bool,
+    pub upsert: bool,
     /// An upsert inserts `$$new` of the constants, and not what the pipeline makes.
     upsert_supplied: bool,
 }
 
 impl<'a> Statement<'a> {
-    fn parse(document: &'a RawDocument) -> Result<Statement<'a>, CommandError> {
+    pub fn parse(document: &'a RawDocument) -> Result<Statement<'a>, CommandError> {
         let (mut filter, mut update) = (None, None);
         let mut statement = Statement {
             filter: document,
@@ -174,7 +175,7 @@ impl Statement<'_> {
     }
 
     /// What the statement is parsed in, if that is not what all are.
-    fn context(&self, common: &Context) -> Result<Option<Context>, CommandError> {
+    pub fn context(&self, common: &Context) -> Result<Option<Context>, CommandError> {
         let collator = match Asked::of(self.collation)? {
             Asked::Named(collator) => collator,
             Asked::Inherited if self.constants.is_none() => return Ok(None),
