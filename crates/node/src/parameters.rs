@@ -237,6 +237,10 @@ impl Parameters {
             ));
         }
         let number = match value {
+            // What is no flag on a command line is one in a command.
+            value if setting.boolean && !starting => {
+                Some(i64::from(banyan_document::is_true(value)))
+            }
             RawBsonRef::Boolean(flag) => Some(i64::from(flag)),
             RawBsonRef::String(text) => match text {
                 "true" => Some(1),

@@ -63,7 +63,7 @@ impl ResourcePattern {
                 "db" => given.database = Some(field::string(name, value)?),
                 "collection" => given.collection = Some(field::string(name, value)?),
                 "system_buckets" => given.buckets = Some(field::string(name, value)?),
-                _ => return Err(field::unknown("resource", name)),
+                _ => {}
             }
         }
         given.pattern()

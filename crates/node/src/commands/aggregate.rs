@@ -71,7 +71,9 @@ pub static SPEC: CommandSpec = CommandSpec::new("aggregate", table::Run::Future(
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
         "maxTimeMS" if !field.is_null() => field.i64().map(drop),
-        "readConcern" => field.document_or_null().map(drop),
+        "readConcern" | "runtimeConstants" => field.document_or_null().map(drop),
+        BYPASS => field.bool().map(drop),
+        "needsMerge" | "fromMongos" | "isMapReduceCommand" => field.strict_bool().map(drop),
         _ => Ok(()),
     }
 }

@@ -78,6 +78,12 @@ fn whole_limit(field: Field<'_>) -> Result<i64, CommandError> {
         let message = "the 'limit' of a count has to be a whole number";
         CommandError::new(code, message)
     };
+    if field.value == RawBsonRef::Int64(i64::MIN) {
+        return Err(CommandError::new(
+            ErrorCode::BadValue,
+            "limit value for count cannot be min long",
+        ));
+    }
     let number = Number::from_raw(field.value).ok_or_else(|| refuse(ErrorCode::BadValue))?;
     number
         .to_i64_exact()

@@ -15,6 +15,7 @@ use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::{aggregate, count, delete, distinct, find, find_and_modify, update};
 use crate::collation::Asked;
 use crate::context::CommandContext;
+use crate::cursors::first::BatchOptions;
 use crate::errors;
 use crate::names::{check_collection_name, collection_name};
 use crate::params;
@@ -69,6 +70,7 @@ fn check(ctx: &CommandContext<'_>, inner: &RawDocument) -> Result<(), CommandErr
         "aggregate" if !has("cursor") => refuse(
             "The 'cursor' option is required, except for aggregate with the explain argument",
         ),
+        "aggregate" => BatchOptions::from_cursor_field(spec.name, inner).map(drop),
         _ => Ok(()),
     }
 }

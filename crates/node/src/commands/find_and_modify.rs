@@ -50,7 +50,12 @@ pub static SPEC: CommandSpec = CommandSpec::new("findAndModify", Run::Future(run
         "collation",
         BYPASS,
     ])
-    .ignored(&["runtimeConstants", "encryptionInformation"])
+    .ignored(&[
+        "runtimeConstants",
+        "encryptionInformation",
+        "batchSize",
+        "singleBatch",
+    ])
     .computes();
 
 pub struct Parameters<'a> {
@@ -75,6 +80,11 @@ fn check_form(field: params::Field<'_>) -> Result<(), CommandError> {
         }
         ("remove" | "new" | "upsert", _) => field.bool().map(drop),
         ("update", RawBsonRef::Array(_)) => forms::documents(field),
+        (BYPASS, _) => field.bool().map(drop),
+        // Drivers that take it for a search send these.
+        ("batchSize", RawBsonRef::Int32(_)) | ("singleBatch", RawBsonRef::Boolean(_)) => Ok(()),
+        ("batchSize", _) if !field.is_null() => Err(field.wrong_type("type 'int'")),
+        ("singleBatch", _) if !field.is_null() => Err(field.wrong_type("type 'bool'")),
         _ => Ok(()),
     }
 }

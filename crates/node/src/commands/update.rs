@@ -46,6 +46,7 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
         "updates" => forms::documents(field),
         "ordered" if !field.is_null() => field.strict_bool().map(drop),
+        BYPASS => field.bool().map(drop),
         "runtimeConstants" | "encryptionInformation" => field.document_or_null().map(drop),
         _ => Ok(()),
     }

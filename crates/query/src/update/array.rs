@@ -11,6 +11,7 @@ use banyan_document::number::Number;
 use banyan_document::writer::DocumentWriter;
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
+use super::array_filter::refuse_features;
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::filter::{Filter, is_field_operator};
@@ -285,6 +286,7 @@ impl Pull {
                 if first.is_some_and(|first| is_field_operator(first.name())) {
                     return wrapped();
                 }
+                refuse_features(document)?;
                 Ok(Pull::Documents(Box::new(Filter::parse(document, context)?)))
             }
             other => Ok(Pull::Equal(other.into(), context.collator.clone())),
