@@ -3,7 +3,6 @@
 use banyan_wire::CommandError;
 use bson::RawBsonRef;
 
-use crate::generic;
 use crate::params::{self, Field};
 
 /// An array, and not null.
@@ -34,7 +33,7 @@ pub fn documents(field: Field<'_>) -> Result<(), CommandError> {
 /// A generic field inside of an explained read.
 pub fn of_explained_read(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
-        "maxTimeMS" => generic::max_time_ms(field).map(drop),
+        "maxTimeMS" => params::max_time_ms(field).map(drop),
         "readConcern" => field.document_or_null().map(drop),
         _ => Ok(()),
     }

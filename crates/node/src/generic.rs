@@ -114,7 +114,7 @@ impl<'a> Generic<'a> {
             "stmtIds" if !command.writes => return Ok(false),
             "stmtIds" if field.is_null() => return Err(params::no_array(name)),
             "stmtIds" => self.stmt_ids = Some(field.array()?),
-            "maxTimeMS" => self.max_time_ms = Some(max_time_ms(field)?),
+            "maxTimeMS" => self.max_time_ms = Some(params::max_time_ms(field)?),
             "readConcern" => {
                 self.read_concern = Some(value.as_document().ok_or_else(|| {
                     CommandError::new(
@@ -185,23 +185,4 @@ pub fn refused_concern() -> CommandError {
         ErrorCode::InvalidOptions,
         "Command does not support writeConcern",
     )
-}
-
-pub fn max_time_ms(field: params::Field<'_>) -> Result<u64, CommandError> {
-    let milliseconds = field
-        .i64()
-        .map_err(|_| CommandError::new(ErrorCode::BadValue, "maxTimeMS must be a number"))?;
-    if let RawBsonRef::Double(value) = field.value
-        && value.fract() != 0.0
-    {
-        let text = "maxTimeMS has non-integral value";
-        return Err(CommandError::new(ErrorCode::BadValue, text));
-    }
-    if !(0..=i64::from(i32::MAX)).contains(&milliseconds) {
-        return Err(CommandError::new(
-            ErrorCode::BadValue,
-            format!("{milliseconds} value for maxTimeMS is out of range"),
-        ));
-    }
-    Ok(milliseconds.unsigned_abs())
 }

@@ -704,6 +704,9 @@ pub fn explain(
     }
     let context = parameters.context(ctx)?;
     let mut pipeline = parameters.pipeline(&context)?;
+    if let Some(source) = pipeline.source() {
+        pipeline_sources::check_place(ctx, source.name())?;
+    }
     let mut explained = RawArrayBuf::new();
     let mut stages = Vec::new();
     if let (Some(collection), None) = (parameters.collection, pipeline.source()) {

@@ -25,7 +25,7 @@ use crate::views;
 pub static SPEC: CommandSpec = CommandSpec::new("count", Run::Future(run))
     .access(Access::Collection(Action::Find))
     .fields(&["query", "limit", "skip", "hint", "collation"])
-    .ignored(&["fields", "mode", "encryptionInformation"])
+    .ignored(&["fields", "encryptionInformation"])
     .explained(forms::of_explained_read)
     .computes();
 
