@@ -14,7 +14,7 @@ use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 use super::array_filter::refuse_features;
 use crate::context::Context;
 use crate::error::QueryError;
-use crate::filter::{Filter, is_field_operator};
+use crate::filter::{Filter, begins_with_operator};
 use crate::item_order::{ItemOrder, is_descending};
 
 #[derive(Clone, Debug)]
@@ -282,8 +282,7 @@ impl Pull {
         match operand {
             RawBsonRef::RegularExpression(_) => wrapped(),
             RawBsonRef::Document(document) => {
-                let first = elements(document).next();
-                if first.is_some_and(|first| is_field_operator(first.name())) {
+                if begins_with_operator(document) {
                     return wrapped();
                 }
                 refuse_features(document)?;
