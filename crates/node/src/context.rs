@@ -283,10 +283,10 @@ impl CommandSpec {
         for field in params::once(self.parsed_as, body).skip(1) {
             let field = field?;
             let is_own = !generic::is_generic(field, self.as_generic());
+            self.check_form(field)?;
             if let Some(check) = self.explained.filter(|_| !is_own) {
                 check(field)?;
             }
-            self.check_form(field)?;
             if is_own && !self.accepts(field.name) {
                 return Err(params::unknown_field(self.parsed_as, field.name));
             }

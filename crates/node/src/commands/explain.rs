@@ -56,11 +56,22 @@ fn check(ctx: &CommandContext<'_>, inner: &RawDocument) -> Result<(), CommandErr
     if let Some(database) = banyan_document::field(inner, "$db") {
         return Err(refused_database(ctx, inner, database));
     }
-    let spec = ctx.table.find(name_of(inner));
-    let Some(spec) = spec.filter(|spec| spec.explained.is_some()) else {
-        return Ok(());
+    let Some(spec) = ctx.table.find(name_of(inner)) else {
+        return Err(CommandError::new(
+            ErrorCode::CommandNotFound,
+            format!("Explain failed due to unknown command: {}", name_of(inner)),
+        ));
     };
+    if spec.name == SPEC.name {
+        return Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            "Explain cannot explain itself.",
+        ));
+    }
     spec.check_explained(inner)?;
+    if spec.explained.is_none() {
+        return Err(unexplained(spec.name));
+    }
     let refuse = |message| Err(CommandError::new(ErrorCode::FailedToParse, message));
     let has = |name| banyan_document::field(inner, name).is_some();
     match spec.name {
@@ -73,6 +84,13 @@ fn check(ctx: &CommandContext<'_>, inner: &RawDocument) -> Result<(), CommandErr
         "aggregate" => BatchOptions::from_cursor_field(spec.name, inner).map(drop),
         _ => Ok(()),
     }
+}
+
+fn unexplained(name: &str) -> CommandError {
+    CommandError::new(
+        ErrorCode::IllegalOperation,
+        format!("Cannot explain cmd: {name}"),
+    )
 }
 
 /// The database is the one that the `explain` is sent to, which only that may say.
@@ -190,18 +208,7 @@ fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) 
         "update" => explain_update(ctx, inner, verbosity)?,
         "delete" => explain_delete(ctx, inner, verbosity)?,
         "findAndModify" | "findandmodify" => explain_find_and_modify(ctx, inner, verbosity)?,
-        "" => {
-            return Err(CommandError::new(
-                ErrorCode::FailedToParse,
-                "nothing to explain",
-            ));
-        }
-        other => {
-            return Err(CommandError::new(
-                ErrorCode::CommandNotFound,
-                format!("Explain failed due to unknown command: {other}"),
-            ));
-        }
+        other => return Err(unexplained(other)),
     };
     Ok(finish(ctx, inner, explained))
 }

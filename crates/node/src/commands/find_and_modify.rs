@@ -81,6 +81,8 @@ fn check_form(field: params::Field<'_>) -> Result<(), CommandError> {
         ("remove" | "new" | "upsert", _) => field.bool().map(drop),
         ("update", RawBsonRef::Array(_)) => forms::documents(field),
         (BYPASS, _) => field.bool().map(drop),
+        // It is one statement.
+        ("stmtIds", _) => Err(params::unknown_field(field.command, field.name)),
         // Drivers that take it for a search send these.
         ("batchSize", RawBsonRef::Int32(_)) | ("singleBatch", RawBsonRef::Boolean(_)) => Ok(()),
         ("batchSize", _) if !field.is_null() => Err(field.wrong_type("type 'int'")),
