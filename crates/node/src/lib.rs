@@ -44,6 +44,7 @@ pub mod role;
 pub mod rw_defaults;
 pub mod service;
 mod session_ending;
+pub mod specification;
 mod stored_defaults;
 pub mod top;
 mod ttl;

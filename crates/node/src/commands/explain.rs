@@ -174,6 +174,7 @@ fn name_of(inner: &RawDocument) -> &str {
 fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) -> CommandResult {
     let explained = match name_of(inner) {
         "find" => {
+            collection_name(banyan_document::first_value(inner).unwrap_or(RawBsonRef::Null))?;
             let parameters = find::Parameters::parse(ctx.database(), inner)?;
             let context = parameters.context(ctx)?;
             let natural = rawdoc! { "$natural": 1 };
@@ -218,10 +219,20 @@ fn collection_of<'a>(
     ctx: &CommandContext<'_>,
     inner: &'a RawDocument,
 ) -> Result<&'a str, CommandError> {
-    let value = banyan_document::first_value(inner).unwrap_or(RawBsonRef::Null);
-    let name = collection_name(value)?;
-    check_collection_name(ctx.database(), name)?;
-    Ok(name)
+    match banyan_document::first_value(inner).unwrap_or(RawBsonRef::Null) {
+        RawBsonRef::String(name) => {
+            check_collection_name(ctx.database(), name)?;
+            Ok(name)
+        }
+        // Reads have another code for this.
+        other => Err(CommandError::new(
+            ErrorCode::BadValue,
+            format!(
+                "collection name has invalid type {}",
+                banyan_document::kind::name(&other)
+            ),
+        )),
+    }
 }
 
 /// How a write finds what it would change. Nothing is changed.
