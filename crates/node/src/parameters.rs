@@ -308,8 +308,16 @@ mod tests {
             .unwrap_err();
         assert_eq!(error.code, ErrorCode::BadValue);
         assert_eq!(parameters.value("logLevel"), 2);
+        for (value, flag) in [
+            (RawBsonRef::Int32(2), true),
+            (RawBsonRef::String("false"), true),
+            (RawBsonRef::Null, false),
+        ] {
+            parameters.set("quiet", value, false).unwrap();
+            assert_eq!(parameters.flag("quiet"), flag);
+        }
         let error = parameters
-            .set("quiet", RawBsonRef::Null, false)
+            .set("logLevel", RawBsonRef::Null, false)
             .unwrap_err();
         assert_eq!(error.code, ErrorCode::TypeMismatch);
         let error = parameters

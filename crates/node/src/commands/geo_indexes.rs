@@ -8,28 +8,28 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, RawDocument};
 
 use crate::errors;
-use crate::params::Field;
+use crate::params::{self, Field};
 
 /// A number, of which `bits` drops what is behind the point.
 pub fn plane_option(field: Field<'_>) -> Result<RawBson, CommandError> {
     let number = number(field)?;
     Ok(match field.name {
-        "bits" => {
-            let bits = number.to_i64_saturating();
-            RawBson::Int32(i32::try_from(bits).unwrap_or(if bits < 0 {
-                i32::MIN
-            } else {
-                i32::MAX
-            }))
-        }
+        "bits" => RawBson::Int32(clamped(whole(field)?)),
         _ if number.is_nan() => RawBson::Double(0.0),
         _ => RawBson::Double(number.to_f64()),
     })
 }
 
-/// A number without what is behind the point.
+/// A whole number, as commands read them.
 pub fn whole(field: Field<'_>) -> Result<i64, CommandError> {
-    number(field).map(Number::to_i64_saturating)
+    number(field)?;
+    Ok(params::number(field.value).unwrap_or_default())
+}
+
+/// The nearest int.
+pub fn clamped(number: i64) -> i32 {
+    let limit = if number < 0 { i32::MIN } else { i32::MAX };
+    i32::try_from(number).unwrap_or(limit)
 }
 
 fn number(field: Field<'_>) -> Result<Number, CommandError> {
@@ -57,9 +57,7 @@ pub fn level(field: Field<'_>) -> Result<RawBson, CommandError> {
     if let RawBsonRef::Boolean(flag) = field.value {
         return Ok(RawBson::Boolean(flag));
     }
-    let level = whole(field)?;
-    let limit = if level < 0 { i32::MIN } else { i32::MAX };
-    Ok(RawBson::Int32(i32::try_from(level).unwrap_or(limit)))
+    Ok(RawBson::Int32(clamped(whole(field)?)))
 }
 
 /// Whether the levels of an index on the sphere are levels, and follow each other.

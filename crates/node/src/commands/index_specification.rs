@@ -80,7 +80,9 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
                     ),
                 ));
             }
-            "textIndexVersion" => text_options.append(option, whole(field)?),
+            "textIndexVersion" => {
+                text_options.append(option, geo_indexes::clamped(geo_indexes::whole(field)?))
+            }
             "bits" | "min" | "max" => {
                 plane_options.append(option, geo_indexes::plane_option(field)?)
             }
@@ -154,8 +156,7 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
         geo_indexes::check_levels(spec)?;
         options.append(cstr!("2dsphereIndexVersion"), sphere);
     } else if let Some((_, version)) = version {
-        let version = i32::try_from(version).unwrap_or(i32::MAX);
-        options.append(cstr!("2dsphereIndexVersion"), version);
+        options.append(cstr!("2dsphereIndexVersion"), geo_indexes::clamped(version));
     }
     for option in ["bits", "min", "max"] {
         if let Ok(Some(value)) = plane_options.get(option) {
@@ -282,14 +283,6 @@ fn check_storage_engine(field: Field<'_>) -> Result<(), CommandError> {
             ErrorCode::CannotCreateIndex,
             "\"storageEngine\" options must be a document if present",
         )),
-    }
-}
-
-/// A number without what is behind the point, kept as an int.
-fn whole(field: Field<'_>) -> Result<i32, CommandError> {
-    match geo_indexes::whole(field)? {
-        number if number < 0 => Ok(i32::try_from(number).unwrap_or(i32::MIN)),
-        number => Ok(i32::try_from(number).unwrap_or(i32::MAX)),
     }
 }
 
