@@ -14,6 +14,7 @@ use banyan_access::sessions::{self, Naming};
 use banyan_process::figures::Ending;
 use banyan_security::{Action, Resource};
 use banyan_wire::behalf::on_behalf_of;
+use banyan_wire::params::{self, Field};
 use banyan_wire::{
     CommandError, Connection, ErrorCode, ReadPreference, Reply, Request, Service, StrangerLimits,
 };
@@ -111,16 +112,13 @@ fn deadline(request: &Request) -> Result<Option<Instant>, CommandError> {
         Some(_) if request.name == "getMore" => return Ok(None),
         Some(value) => value,
     };
-    let bad = |text: String| CommandError::new(ErrorCode::BadValue, text);
-    let milliseconds =
-        fields::number(value).ok_or_else(|| bad("maxTimeMS must be a number".to_owned()))?;
-    match i32::try_from(milliseconds).map(u64::try_from) {
-        Ok(Ok(0)) => Ok(None),
-        Ok(Ok(milliseconds)) => Ok(Some(Instant::now() + Duration::from_millis(milliseconds))),
-        _ => Err(bad(format!(
-            "{milliseconds} value for maxTimeMS is out of range"
-        ))),
-    }
+    let milliseconds = params::max_time_ms(Field {
+        command: "",
+        name: "maxTimeMS",
+        value,
+    })?;
+    let time = Some(milliseconds).filter(|milliseconds| *milliseconds > 0);
+    Ok(time.map(|milliseconds| Instant::now() + Duration::from_millis(milliseconds)))
 }
 
 /// Runs a command for as long as its client is there to be answered.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
-use banyan_node::context::{CommandContext, check_database_name};
+use banyan_node::context::CommandContext;
+use banyan_node::names::check_database_name;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
-use banyan_node::context::{CommandContext, check_collection_name};
+use banyan_node::context::CommandContext;
+use banyan_node::names::check_collection_name;
 use banyan_sharding::chunk::Owner;
 use banyan_sharding::{Chunk, ChunkRange, ShardKey, ShardKeyPattern, Zone, Zones, split};
 use banyan_wire::{CommandError, ErrorCode};

@@ -1,17 +1,11 @@
-//! What a command is, and what it runs with.
-//!
-//! Everything that can be said about a command without running it is said in its line of the table
-//! ([`CommandSpec`]), as data, so that the service can refuse a request before the command's own code
-//! sees it. While it runs, it sees the node, the connection, the request and the fields that any
+//! What a command runs with: it sees the node, the connection, the request and the fields that any
 //! command may carry ([`CommandContext`]).
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use banyan_access::api_version::ApiParameters;
-use banyan_access::check::Access;
 use banyan_access::identity::{Client, Owner};
 use banyan_access::impersonation;
 use banyan_document::{field, first_value};
@@ -30,9 +24,9 @@ use banyan_wire::{CommandError, Connection, ErrorCode, Request, SessionId};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 use parking_lot::Mutex;
 
-use crate::counters::{CommandCounts, Counter, Sharded};
 use crate::errors;
-use crate::generic::{Command, Generic};
+use crate::generic::Generic;
+use crate::names::{check_collection_name, check_outline, collection_name};
 use crate::node::Node;
 use crate::operations::Registration;
 use crate::params;
@@ -40,23 +34,12 @@ use crate::profiler::Notes;
 use crate::query_notes::QueryNotes;
 use crate::read_concern::concern::Level;
 use crate::role::BoxFuture;
+use crate::specification::{self, Specification};
+pub use crate::specification::{CheckForm, Needs, TakesConcern};
 
 /// What a command answers: the reply without `operationTime` and `$clusterTime`, which the service
 /// adds. `ok: 1` is part of it.
 pub type CommandResult = Result<RawDocumentBuf, CommandError>;
-
-/// Which state of the replica set member a command can be answered in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needs {
-    /// Any state, also before the set has been initiated.
-    Any,
-    /// Only the primary (or a standalone).
-    Primary,
-    /// The primary, or a secondary if the request's read preference allows it.
-    Readable,
-    /// A member whose data may be read, whatever the read preference says.
-    Data,
-}
 
 /// How a command is run.
 #[derive(Clone, Copy)]
@@ -73,272 +56,10 @@ pub enum Run {
     ),
 }
 
-/// One line of the table. Build it with [`CommandSpec::new`] and the setters, all `const`:
-///
-/// ```ignore
-/// pub static SPEC: CommandSpec = CommandSpec::new("ping", Run::Inline(run)).needs(Needs::Any);
-/// ```
-pub struct CommandSpec {
-    /// Today's spelling.
-    pub name: &'static str,
-    /// Other spellings, such as the lower-case ones of the 2.x shell.
-    pub aliases: &'static [&'static str],
-    pub help: &'static str,
-    /// What messages about its fields call it: the name of MongoDB's parser for it.
-    pub parsed_as: &'static str,
-    pub writes: bool,
-    /// It is no write of a client's, but accepts a write concern.
-    pub takes_concern: bool,
-    pub needs: Needs,
-    pub admin_only: bool,
-    /// May be part of a multi-document transaction.
-    pub in_transaction: bool,
-    /// What it needs when access is controlled; denied until it says so.
-    pub access: Access,
-    /// The fields that it reads, next to the generic ones that the service knows.
-    pub fields: &'static [&'static str],
-    /// Those of them without which it is refused, before it is looked at what it names.
-    pub required: &'static [&'static str],
-    /// Checks the form of one of them. MongoDB does so field after field, in the order in which they
-    /// are written, before it looks at what they say together.
-    pub form: Option<CheckForm>,
-    /// The fields that it accepts and that have no effect here.
-    pub ignored: &'static [&'static str],
-    /// Reading, planning or staging it may take long: unless it is clearly small, all of it runs
-    /// with a ticket (see [`tickets`]).
-    pub computes: bool,
-    /// It only looks at memory, or waits, and others wait for it: connections that carry nothing
-    /// else are served on threads that no query can occupy (see `banyan_wire::server`).
-    pub vital: bool,
-    /// Accepts any field, as some of MongoDB's oldest commands do.
-    pub lenient: bool,
-    /// Only there with `enableTestCommands`.
-    pub for_tests: bool,
-    pub run: Run,
-}
-
-/// Refuses a field that has not the form that it has to have.
-pub type CheckForm = fn(params::Field<'_>) -> Result<(), CommandError>;
-
-impl CommandSpec {
-    /// A read that any readable member answers, with no fields of its own.
-    pub const fn new(name: &'static str, run: Run) -> CommandSpec {
-        CommandSpec {
-            name,
-            aliases: &[],
-            help: "",
-            parsed_as: name,
-            writes: false,
-            needs: Needs::Readable,
-            admin_only: false,
-            in_transaction: false,
-            takes_concern: false,
-            access: Access::Unnamed,
-            fields: &[],
-            required: &[],
-            form: None,
-            ignored: &[],
-            computes: false,
-            vital: false,
-            lenient: false,
-            for_tests: false,
-            run,
-        }
-    }
-
-    pub const fn aliases(mut self, aliases: &'static [&'static str]) -> Self {
-        self.aliases = aliases;
-        self
-    }
-
-    pub const fn help(mut self, help: &'static str) -> Self {
-        self.help = help;
-        self
-    }
-
-    pub const fn parsed_as(mut self, name: &'static str) -> Self {
-        self.parsed_as = name;
-        self
-    }
-
-    /// Changes data: needs the primary, and takes a write concern.
-    pub const fn writes(mut self) -> Self {
-        self.writes = true;
-        self.needs = Needs::Primary;
-        self
-    }
-
-    pub const fn needs(mut self, needs: Needs) -> Self {
-        self.needs = needs;
-        self
-    }
-
-    pub const fn admin_only(mut self) -> Self {
-        self.admin_only = true;
-        self
-    }
-
-    pub const fn in_transaction(mut self) -> Self {
-        self.in_transaction = true;
-        self
-    }
-
-    pub const fn access(mut self, access: Access) -> Self {
-        self.access = access;
-        self
-    }
-
-    pub const fn fields(mut self, fields: &'static [&'static str]) -> Self {
-        self.fields = fields;
-        self
-    }
-
-    pub const fn required(mut self, required: &'static [&'static str]) -> Self {
-        self.required = required;
-        self
-    }
-
-    pub const fn form(mut self, check: CheckForm) -> Self {
-        self.form = Some(check);
-        self
-    }
-
-    pub const fn ignored(mut self, ignored: &'static [&'static str]) -> Self {
-        self.ignored = ignored;
-        self
-    }
-
-    pub const fn takes_concern(mut self) -> Self {
-        self.takes_concern = true;
-        self
-    }
-
-    pub const fn computes(mut self) -> Self {
-        self.computes = true;
-        self
-    }
-
-    pub const fn vital(mut self) -> Self {
-        self.vital = true;
-        self
-    }
-
-    pub const fn lenient(mut self) -> Self {
-        self.lenient = true;
-        self
-    }
-
-    pub const fn for_tests(mut self) -> Self {
-        self.for_tests = true;
-        self
-    }
-
-    pub fn accepts(&self, field: &str) -> bool {
-        self.lenient || self.fields.contains(&field) || self.ignored.contains(&field)
-    }
-
-    /// The generic fields of a request for this command.
-    pub fn generic<'r>(&self, request: &'r Request) -> Result<Generic<'r>, CommandError> {
-        let command = Command {
-            parsed_as: self.parsed_as,
-            writes: self.writes,
-            // What two of them are to write their pipelines and options say.
-            takes_concern: self.writes
-                || self.takes_concern
-                || matches!(self.name, "aggregate" | "mapReduce"),
-        };
-        let generic = Generic::parse(request, command, |field| {
-            if let Some(check) = self.form {
-                check(field)?;
-            }
-            Ok(self.accepts(field.name))
-        })?;
-        let lacks = |name: &str| {
-            let value = request.get(name);
-            value.is_none_or(params::is_null) && request.sequence(name).is_none()
-        };
-        match self.required.iter().find(|name| lacks(name)) {
-            Some(name) => Err(params::missing_field(self.parsed_as, name)),
-            None => Ok(generic),
-        }
-    }
-}
-
+/// A command's line in the table.
+pub type CommandSpec = Specification<Run>;
 /// The commands of this process by every spelling.
-pub struct Table {
-    by_name: HashMap<&'static str, (usize, &'static CommandSpec)>,
-    /// By the places of the commands.
-    counts: Sharded<Box<[CommandCounts]>>,
-}
-
-impl Table {
-    /// The commands that every member has, and those that a role brings (a later one of the same
-    /// name takes the place of an earlier one). `tests`: those for tests as well.
-    pub fn new(
-        built_in: &[&'static [&'static CommandSpec]],
-        extra: &[&'static CommandSpec],
-        tests: bool,
-    ) -> Table {
-        let mut by_name = HashMap::new();
-        let built_in = built_in.iter().flat_map(|group| group.iter());
-        let there = |spec: &&&'static CommandSpec| tests || !spec.for_tests;
-        let mut places = 0;
-        for (place, spec) in built_in.chain(extra).filter(there).enumerate() {
-            places = place + 1;
-            by_name.insert(spec.name, (place, *spec));
-            for alias in spec.aliases {
-                by_name.insert(*alias, (place, *spec));
-            }
-        }
-        let counts = Sharded::new(|| (0..places).map(|_| CommandCounts::default()).collect());
-        Table { by_name, counts }
-    }
-
-    pub fn find(&self, name: &str) -> Option<&'static CommandSpec> {
-        self.locate(name).map(|(_, spec)| spec)
-    }
-
-    /// A command and its place among the counts.
-    pub fn locate(&self, name: &str) -> Option<(usize, &'static CommandSpec)> {
-        self.by_name.get(name).copied()
-    }
-
-    /// This thread's counts of the command at a place.
-    pub fn counts(&self, place: usize) -> Option<&CommandCounts> {
-        self.counts.local().get(place)
-    }
-
-    /// How often each command that was used has been run, has failed, and was rejected; by name.
-    pub fn used(&self) -> Vec<(&'static str, [i64; 3])> {
-        let mut used: Vec<_> = self
-            .by_name
-            .iter()
-            .filter_map(|(name, (place, spec))| {
-                let sum = |counter: fn(&CommandCounts) -> &Counter| {
-                    self.counts.sum(|counts| counter(&counts[*place]))
-                };
-                let total = sum(|counts| &counts.total);
-                let (failed, rejected) = (sum(|c| &c.failed), sum(|c| &c.rejected));
-                let is_used = *name == spec.name && total > 0;
-                is_used.then_some((*name, [total, failed, rejected]))
-            })
-            .collect();
-        used.sort_unstable();
-        used
-    }
-
-    /// Every command once, by name.
-    pub fn all(&self) -> Vec<&'static CommandSpec> {
-        let mut all: Vec<_> = self
-            .by_name
-            .iter()
-            .filter(|(name, (_, spec))| **name == spec.name)
-            .map(|(_, (_, s))| *s)
-            .collect();
-        all.sort_by_key(|spec| spec.name);
-        all
-    }
-}
+pub type Table = specification::Table<Run>;
 
 /// One command while it runs.
 pub struct CommandContext<'a> {
@@ -742,62 +463,4 @@ impl Operation for CommandContext<'_> {
     fn was_late(&self) {
         self.note_late();
     }
-}
-
-/// A command's own value where it has to be a collection's name.
-pub fn collection_name(value: RawBsonRef<'_>) -> Result<&str, CommandError> {
-    match value {
-        RawBsonRef::String(name) => Ok(name),
-        other => Err(CommandError::new(
-            ErrorCode::InvalidNamespace,
-            format!(
-                "collection name has invalid type {}",
-                banyan_document::kind::name(&other)
-            ),
-        )),
-    }
-}
-
-const NAMESPACE_BYTES_MAX: usize = 255;
-
-/// What MongoDB takes for no name at all.
-fn check_outline(database: &str, name: &str) -> Result<(), CommandError> {
-    if name.is_empty() || name.starts_with('.') || name.contains('\0') {
-        return Err(CommandError::new(
-            ErrorCode::InvalidNamespace,
-            format!("Invalid namespace specified '{database}.{name}'"),
-        ));
-    }
-    Ok(())
-}
-
-/// What MongoDB refuses as a collection's name.
-pub fn check_collection_name(database: &str, name: &str) -> Result<(), CommandError> {
-    let invalid = |message: String| Err(CommandError::new(ErrorCode::InvalidNamespace, message));
-    check_outline(database, name)?;
-    let is_own = name == "$cmd.aggregate" || (database == "local" && name == "oplog.$main");
-    if name.contains('$') && !is_own {
-        return invalid(format!(
-            "Invalid collection name specified '{database}.{name}'"
-        ));
-    }
-    if database.len() + 1 + name.len() > NAMESPACE_BYTES_MAX {
-        return invalid(format!(
-            "Fully qualified namespace is too long. Namespace: {database}.{name} Max: \
-             {NAMESPACE_BYTES_MAX}"
-        ));
-    }
-    check_database_name(database)
-}
-
-/// What MongoDB refuses as a database's name.
-pub fn check_database_name(name: &str) -> Result<(), CommandError> {
-    let bad = |c: char| matches!(c, '/' | '\\' | '.' | ' ' | '"' | '$' | '\0');
-    if name.is_empty() || name.len() > 63 || (name.contains(bad) && name != "$external") {
-        return Err(CommandError::new(
-            ErrorCode::InvalidNamespace,
-            format!("Invalid database name: '{name}'"),
-        ));
-    }
-    Ok(())
 }

@@ -29,3 +29,22 @@ pub fn documents(field: Field<'_>) -> Result<(), CommandError> {
     }
     Ok(())
 }
+
+/// A generic field inside of an explained read.
+pub fn of_explained_read(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "maxTimeMS" => params::max_time_ms(field).map(drop),
+        "readConcern" => field.document_or_null().map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// A generic field inside of an explained write.
+pub fn of_explained_write(field: Field<'_>) -> Result<(), CommandError> {
+    match (field.name, field.value) {
+        ("stmtId", RawBsonRef::Int32(_)) => Ok(()),
+        ("stmtId", _) if !field.is_null() => Err(field.wrong_type("type 'int'")),
+        ("stmtIds", _) => array(field),
+        _ => Ok(()),
+    }
+}

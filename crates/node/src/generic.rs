@@ -42,12 +42,13 @@ pub struct Command {
 }
 
 impl<'a> Generic<'a> {
-    /// Walks the command's fields once: the generic ones are parsed, anything else that the command
-    /// does not accept, or not in this form, is refused.
+    /// Walks the command's fields once: their form is checked, the generic ones are parsed, and what
+    /// the command does not accept is refused.
     pub fn parse(
         request: &'a Request,
         command: Command,
-        accepts: impl Fn(params::Field<'_>) -> Result<bool, CommandError>,
+        check_form: impl Fn(params::Field<'_>) -> Result<(), CommandError>,
+        accepts: impl Fn(&str) -> bool,
     ) -> Result<Generic<'a>, CommandError> {
         let mut generic = Generic::default();
         // The first one is the command's own name, which was found already.
@@ -62,14 +63,9 @@ impl<'a> Generic<'a> {
                 name,
                 value: element.value(),
             };
-            if !generic.take(field, command)? && !accepts(field)? {
-                return Err(CommandError::new(
-                    ErrorCode::Location(40415),
-                    format!(
-                        "BSON field '{}.{name}' is an unknown field.",
-                        command.parsed_as
-                    ),
-                ));
+            check_form(field)?;
+            if !generic.take(field, command)? && !accepts(name) {
+                return Err(params::unknown_field(command.parsed_as, name));
             }
         }
         Ok(generic)
@@ -78,7 +74,6 @@ impl<'a> Generic<'a> {
     /// Whether the field is one of the generic ones; its value is kept if so.
     fn take(&mut self, field: params::Field<'a>, command: Command) -> Result<bool, CommandError> {
         let params::Field { name, value, .. } = field;
-        check_own_form(field)?;
         match name {
             "$audit" => self.audit = Some(value),
             "$client"
@@ -119,7 +114,7 @@ impl<'a> Generic<'a> {
             "stmtIds" if !command.writes => return Ok(false),
             "stmtIds" if field.is_null() => return Err(params::no_array(name)),
             "stmtIds" => self.stmt_ids = Some(field.array()?),
-            "maxTimeMS" => self.max_time_ms = Some(max_time_ms(field)?),
+            "maxTimeMS" => self.max_time_ms = Some(params::max_time_ms(field)?),
             "readConcern" => {
                 self.read_concern = Some(value.as_document().ok_or_else(|| {
                     CommandError::new(
@@ -171,13 +166,10 @@ fn session_field(field: params::Field<'_>) -> params::Field<'_> {
     }
 }
 
-/// Two commands read fields of all commands as their own, and refuse another type in other words.
-fn check_own_form(field: params::Field<'_>) -> Result<(), CommandError> {
-    match (field.name, field.command) {
-        ("maxTimeMS", "aggregate" | "getMore") if !field.is_null() => field.i64().map(drop),
-        ("readConcern", "aggregate") => field.document_or_null().map(drop),
-        _ => Ok(()),
-    }
+/// Whether any command may carry a field of this name.
+pub fn is_generic(field: params::Field<'_>, command: Command) -> bool {
+    // A generic one of the wrong form is an error.
+    !matches!(Generic::default().take(field, command), Ok(false))
 }
 
 fn session_flag(field: params::Field<'_>) -> Result<bool, CommandError> {
@@ -193,23 +185,4 @@ pub fn refused_concern() -> CommandError {
         ErrorCode::InvalidOptions,
         "Command does not support writeConcern",
     )
-}
-
-fn max_time_ms(field: params::Field<'_>) -> Result<u64, CommandError> {
-    let milliseconds = field
-        .i64()
-        .map_err(|_| CommandError::new(ErrorCode::BadValue, "maxTimeMS must be a number"))?;
-    if let RawBsonRef::Double(value) = field.value
-        && value.fract() != 0.0
-    {
-        let text = "maxTimeMS has non-integral value";
-        return Err(CommandError::new(ErrorCode::BadValue, text));
-    }
-    if !(0..=i64::from(i32::MAX)).contains(&milliseconds) {
-        return Err(CommandError::new(
-            ErrorCode::BadValue,
-            format!("{milliseconds} value for maxTimeMS is out of range"),
-        ));
-    }
-    Ok(milliseconds.unsigned_abs())
 }

@@ -237,6 +237,10 @@ impl Parameters {
             ));
         }
         let number = match value {
+            // What is no flag on a command line is one in a command.
+            value if setting.boolean && !starting => {
+                Some(i64::from(banyan_document::is_true(value)))
+            }
             RawBsonRef::Boolean(flag) => Some(i64::from(flag)),
             RawBsonRef::String(text) => match text {
                 "true" => Some(1),
@@ -304,8 +308,16 @@ mod tests {
             .unwrap_err();
         assert_eq!(error.code, ErrorCode::BadValue);
         assert_eq!(parameters.value("logLevel"), 2);
+        for (value, flag) in [
+            (RawBsonRef::Int32(2), true),
+            (RawBsonRef::String("false"), true),
+            (RawBsonRef::Null, false),
+        ] {
+            parameters.set("quiet", value, false).unwrap();
+            assert_eq!(parameters.flag("quiet"), flag);
+        }
         let error = parameters
-            .set("quiet", RawBsonRef::Null, false)
+            .set("logLevel", RawBsonRef::Null, false)
             .unwrap_err();
         assert_eq!(error.code, ErrorCode::TypeMismatch);
         let error = parameters

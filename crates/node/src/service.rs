@@ -30,7 +30,7 @@ use crate::blocked_writes;
 use crate::commands::BUILT_IN;
 use crate::commands::table::{CommandResult, CommandSpec, Needs, Run, Table};
 use crate::commands::write_report;
-use crate::context::CommandContext;
+use crate::context::{CommandContext, TakesConcern};
 use crate::errors;
 use crate::failing;
 use crate::generic::{Generic, refused_concern};
@@ -454,9 +454,11 @@ impl NodeService {
     fn write_concern(&self, ctx: &CommandContext<'_>) -> Result<WriteConcern, CommandError> {
         let (spec, given) = (ctx.spec, ctx.generic.write_concern);
         let may_write = spec.writes
-            || spec.takes_concern
-            || spec.name == "aggregate"
-            || reads_and_writes::has_output(spec.name, ctx.body());
+            || match spec.takes_concern {
+                TakesConcern::Never => false,
+                TakesConcern::Always => true,
+                TakesConcern::WithOutput => reads_and_writes::has_output(spec.name, ctx.body()),
+            };
         let is_internal = spec.name.starts_with('_');
         if !may_write {
             return match given {

@@ -31,6 +31,7 @@ pub mod let_variables;
 pub mod memory;
 mod merge_sort;
 pub mod metadata;
+mod n_values;
 mod names;
 pub mod pattern;
 pub mod pipeline;

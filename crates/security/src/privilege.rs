@@ -17,7 +17,7 @@ impl Privilege {
     /// Reads `{resource: {…}, actions: […]}`.
     ///
     /// # Errors
-    /// A missing, unknown or ill-typed field, a resource that is none, actions that do not exist
+    /// A missing or ill-typed field, a resource that is none, actions that do not exist
     /// (all of them are named), or no action at all.
     pub fn parse(document: &RawDocument) -> Result<Privilege, DefinitionError> {
         let (mut resource, mut actions) = (None, None);
@@ -28,7 +28,7 @@ impl Privilege {
                     resource = Some(ResourcePattern::parse(field::document(name, value)?)?);
                 }
                 "actions" => actions = Some(parse_actions(field::array(name, value)?)?),
-                _ => return Err(field::unknown("privilege", name)),
+                _ => {}
             }
         }
         let privilege = Privilege {

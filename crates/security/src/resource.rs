@@ -63,7 +63,7 @@ impl ResourcePattern {
                 "db" => given.database = Some(field::string(name, value)?),
                 "collection" => given.collection = Some(field::string(name, value)?),
                 "system_buckets" => given.buckets = Some(field::string(name, value)?),
-                _ => return Err(field::unknown("resource", name)),
+                _ => {}
             }
         }
         given.pattern()
@@ -338,9 +338,11 @@ mod tests {
             rawdoc! { "cluster": true, "db": "t", "collection": "c" },
             rawdoc! { "db": "t", "collection": "c", "system_buckets": "c" },
             rawdoc! { "db": "t", "collection": 1 },
-            rawdoc! { "db": "t", "collection": "c", "more": 1 },
         ] {
             ResourcePattern::parse(&document).expect_err("no pattern");
         }
+        // Fields that it does not know say nothing.
+        let document = rawdoc! { "db": "t", "collection": "c", "more": 1 };
+        ResourcePattern::parse(&document).expect("a pattern");
     }
 }

@@ -50,7 +50,7 @@ impl RoleName {
             match name {
                 "role" => role = Some(field::string(name, value)?),
                 "db" => database = Some(field::string(name, value)?),
-                _ => return Err(field::unknown("role", name)),
+                _ => {}
             }
         }
         match (role, database) {

@@ -149,6 +149,26 @@ pub fn number(value: RawBsonRef<'_>) -> Option<i64> {
     }
 }
 
+/// How long a command may take, as `maxTimeMS` says it.
+pub fn max_time_ms(field: Field<'_>) -> Result<u64, CommandError> {
+    let milliseconds = field
+        .i64()
+        .map_err(|_| CommandError::new(ErrorCode::BadValue, "maxTimeMS must be a number"))?;
+    if let RawBsonRef::Double(value) = field.value
+        && value.fract() != 0.0
+    {
+        let text = "maxTimeMS has non-integral value";
+        return Err(CommandError::new(ErrorCode::BadValue, text));
+    }
+    if !(0..=i64::from(i32::MAX)).contains(&milliseconds) {
+        return Err(CommandError::new(
+            ErrorCode::BadValue,
+            format!("{milliseconds} value for maxTimeMS is out of range"),
+        ));
+    }
+    Ok(milliseconds.unsigned_abs())
+}
+
 /// A UUID as BSON has it.
 pub fn uuid(bytes: &[u8; 16]) -> Binary {
     Binary {

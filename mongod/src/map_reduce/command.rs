@@ -25,6 +25,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("mapReduce", Run::Future(run))
     .access(Access::Checked(reads_and_writes::map_reduce))
     .aliases(&["mapreduce"])
     .help("map, reduce and finalize in JavaScript")
+    .takes_concern_with_output()
     .fields(&FIELDS);
 
 /// The fields of the command; the parts of one over several shards know them as well.

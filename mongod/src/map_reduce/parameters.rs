@@ -2,7 +2,8 @@
 
 use banyan_document::Collator;
 use banyan_node::collation::Asked;
-use banyan_node::context::{CommandContext, check_collection_name};
+use banyan_node::context::CommandContext;
+use banyan_node::names::check_collection_name;
 use banyan_node::params::{self, Field};
 use banyan_script::MapReduceSpec;
 use banyan_wire::{CommandError, ErrorCode};

@@ -38,6 +38,7 @@ pub static FINISH_SPEC: CommandSpec =
     CommandSpec::new("_shardMapReduceFinish", Run::Future(finish))
         .access(Access::Member)
         .help("internal: the end of a map-reduce over several shards")
+        .takes_concern_with_output()
         .needs(Needs::Readable)
         .fields(&[
             "reduce",

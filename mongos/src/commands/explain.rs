@@ -21,12 +21,29 @@ pub const SPEC: CommandSpec =
     CommandSpec::new("explain", "how a command is carried out", run!(run))
         .access(Access::Checked(reads_and_writes::explained));
 
+/// The commands that say how they are carried out.
+const EXPLAINED: &[&str] = &[
+    "aggregate",
+    "count",
+    "delete",
+    "distinct",
+    "find",
+    "findAndModify",
+    "findandmodify",
+    "update",
+];
+
 async fn run(context: &Context<'_>) -> CommandResult {
     let request = context.request;
     let Some(RawBsonRef::Document(inner)) = request.first_value() else {
         let text = "explain command requires a nested object";
         return Err(CommandError::new(ErrorCode::TypeMismatch, text));
     };
+    let name = banyan_document::elements(inner).next();
+    let name = name.as_ref().map_or("", |first| first.name());
+    if !EXPLAINED.contains(&name) {
+        return Err(unexplained(context, name));
+    }
     let (name, collection) = match inner.iter().next() {
         Some(Ok((name, RawBsonRef::String(collection)))) => (name.as_str(), collection),
         _ => {
@@ -140,7 +157,7 @@ fn filter(name: &str, inner: &RawDocument) -> Result<RawDocumentBuf, CommandErro
     };
     match name {
         "find" => from(inner, "filter"),
-        "count" | "distinct" | "findAndModify" => from(inner, "query"),
+        "count" | "distinct" | "findAndModify" | "findandmodify" => from(inner, "query"),
         "update" | "delete" => {
             let field = if name == "update" {
                 "updates"
@@ -156,11 +173,20 @@ fn filter(name: &str, inner: &RawDocument) -> Result<RawDocumentBuf, CommandErro
                 _ => Ok(RawDocumentBuf::new()),
             }
         }
-        "aggregate" => Ok(RawDocumentBuf::new()),
-        other => {
-            let text = format!("Explain failed due to unknown command: {other}");
-            Err(CommandError::new(ErrorCode::CommandNotFound, text))
-        }
+        _ => Ok(RawDocumentBuf::new()),
+    }
+}
+
+fn unexplained(context: &Context<'_>, name: &str) -> CommandError {
+    match context.commands.find(name) {
+        Some(_) => CommandError::new(
+            ErrorCode::IllegalOperation,
+            format!("Cannot explain cmd: {name}"),
+        ),
+        None => CommandError::new(
+            ErrorCode::CommandNotFound,
+            format!("Explain failed due to unknown command: {name}"),
+        ),
     }
 }
 

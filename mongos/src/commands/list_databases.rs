@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use banyan_document::DocumentWriter;
+use banyan_wire::params;
 use bson::raw::cstr;
-use bson::{RawBsonRef, RawDocumentBuf, rawdoc};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
+use super::pass::GENERIC;
 use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::errors::query_error;
 use crate::fields;
@@ -18,6 +20,8 @@ pub const SPEC: CommandSpec = CommandSpec::new("listDatabases", "all databases",
     .access(Access::LoggedIn)
     .aliases(&["listdatabases"])
     .admin_only();
+
+const AUTHORIZED: &str = "authorizedDatabases";
 
 #[derive(Default)]
 struct Database {
@@ -36,17 +40,18 @@ async fn run(context: &Context<'_>) -> CommandResult {
         }
         None => None,
     };
+    let asked = params::fields("listDatabases", body)
+        .find(|field| field.name == AUTHORIZED && !field.is_null())
+        .map(|field| field.strict_bool())
+        .transpose()?;
     let only = match context.identity() {
-        Some(identity) => {
-            let asked = fields::get(body, "authorizedDatabases").map(banyan_document::is_true);
-            listing::databases(identity, asked)?
-        }
+        Some(identity) => listing::databases(identity, asked)?,
         None => None,
     };
     router.shards.reload().await?;
     let mut shards: Vec<Arc<str>> = router.shards.all().keys().cloned().collect();
     shards.push(CONFIG.into());
-    let command = rawdoc! {"listDatabases": 1};
+    let command = of_shards(body);
     let request_options = context.request_options(false);
     let answers = router
         .broadcast(&shards, request_options, "admin", &command)
@@ -102,6 +107,19 @@ async fn run(context: &Context<'_>) -> CommandResult {
     }
     out.append_f64("ok", 1.0);
     Ok(out.finish())
+}
+
+/// What the shards are asked. They judge the fields of the client, too; what its filter and its rights
+/// let through is decided here, where databases on several shards are one.
+fn of_shards(body: &RawDocument) -> RawDocumentBuf {
+    let mut command = DocumentWriter::new();
+    for element in banyan_document::elements(body) {
+        let name = element.name();
+        if !GENERIC.contains(&name) && !matches!(name, "filter" | "maxTimeMS" | AUTHORIZED) {
+            command.append_element(&element);
+        }
+    }
+    command.finish()
 }
 
 impl Database {

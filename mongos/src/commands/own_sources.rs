@@ -1,7 +1,7 @@
 //! Stages whose documents the router makes itself: `$queryStats`, `$querySettings`. What follows them
 //! in the pipeline runs here, too.
 
-use banyan_query::pipeline::Pipeline;
+use banyan_query::pipeline::{Pipeline, outside_admin};
 use banyan_query::query_settings;
 use banyan_query::query_stats::Transform;
 use banyan_wire::{CommandError, Doc, ErrorCode};
@@ -37,7 +37,7 @@ pub async fn run(context: &Context<'_>, stages: &[&RawDocument]) -> CommandResul
     if context.request.database != "admin" || of_collection {
         return Err(CommandError::new(
             ErrorCode::InvalidNamespace,
-            format!("{name} must be run against the 'admin' database with {{aggregate: 1}}"),
+            outside_admin(name),
         ));
     }
     let RawBsonRef::Document(argument) = argument else {

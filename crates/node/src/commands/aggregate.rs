@@ -18,6 +18,7 @@ use banyan_query::pipeline::{
 use banyan_query::query_settings::PARAMETER;
 use banyan_query::view::Resolved;
 use banyan_query::{Context, QueryError};
+use banyan_replication::set::write_concern::WriteConcern;
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
@@ -29,11 +30,12 @@ use super::validation::BYPASS;
 use super::write_report;
 use super::{change_stream, out, pipeline_sources};
 use crate::collation::Asked;
-use crate::context::{CommandContext, check_collection_name};
+use crate::context::CommandContext;
 use crate::cursors::Cursor;
 use crate::cursors::first::{self, BatchOptions};
 use crate::errors;
-use crate::params;
+use crate::names::check_collection_name;
+use crate::params::{self, Field};
 use crate::read_concern;
 use crate::reads::{self, query_context};
 use crate::views::{self, sharded};
@@ -60,7 +62,37 @@ pub static SPEC: CommandSpec = CommandSpec::new("aggregate", table::Run::Future(
         "runtimeConstants",
         "collectionUUID",
     ])
+    .form(check_form)
+    .explained(check_explained)
+    .takes_concern()
     .computes();
+
+/// What fields of all commands have to be that the parser of this one reads as its own.
+fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "maxTimeMS" if !field.is_null() => field.i64().map(drop),
+        "readConcern" | "runtimeConstants" => field.document_or_null().map(drop),
+        BYPASS => field.bool().map(drop),
+        "needsMerge" | "fromMongos" | "isMapReduceCommand" => field.strict_bool().map(drop),
+        _ => Ok(()),
+    }
+}
+
+fn check_explained(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "maxTimeMS" if !field.is_null() => field.unsigned().map(drop),
+        "writeConcern" => {
+            if let Some(concern) = field.document_or_null()? {
+                WriteConcern::parse(concern)?;
+            }
+            Err(CommandError::new(
+                ErrorCode::FailedToParse,
+                "Aggregation explain does not support the 'writeConcern' option",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
 
 /// What an `aggregate` asks for.
 #[derive(Default)]
@@ -672,6 +704,9 @@ pub fn explain(
     }
     let context = parameters.context(ctx)?;
     let mut pipeline = parameters.pipeline(&context)?;
+    if let Some(source) = pipeline.source() {
+        pipeline_sources::check_place(ctx, source.name())?;
+    }
     let mut explained = RawArrayBuf::new();
     let mut stages = Vec::new();
     if let (Some(collection), None) = (parameters.collection, pipeline.source()) {

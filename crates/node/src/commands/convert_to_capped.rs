@@ -24,10 +24,11 @@ use rand::distr::{Alphanumeric, SampleString};
 use super::capped::{self, Limits};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::access::stored;
-use crate::context::{CommandContext, check_collection_name};
+use crate::context::CommandContext;
 use crate::errors;
 use crate::index_builds;
 use crate::index_changes;
+use crate::names::check_collection_name;
 use crate::views;
 use crate::virtual_collections::local;
 

@@ -14,8 +14,10 @@ use super::coll_stats::number;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::write_report;
 use crate::collation::Asked;
-use crate::context::{CommandContext, check_collection_name, collection_name};
+use crate::context::CommandContext;
 use crate::errors;
+use crate::forms;
+use crate::names::{check_collection_name, collection_name};
 use crate::params::{self, Field};
 use crate::reads::{self, owned_view};
 use crate::views;
@@ -23,7 +25,8 @@ use crate::views;
 pub static SPEC: CommandSpec = CommandSpec::new("count", Run::Future(run))
     .access(Access::Collection(Action::Find))
     .fields(&["query", "limit", "skip", "hint", "collation"])
-    .ignored(&["fields", "mode", "encryptionInformation"])
+    .ignored(&["fields", "encryptionInformation"])
+    .explained(forms::of_explained_read)
     .computes();
 
 #[derive(Default)]
@@ -75,6 +78,12 @@ fn whole_limit(field: Field<'_>) -> Result<i64, CommandError> {
         let message = "the 'limit' of a count has to be a whole number";
         CommandError::new(code, message)
     };
+    if field.value == RawBsonRef::Int64(i64::MIN) {
+        return Err(CommandError::new(
+            ErrorCode::BadValue,
+            "limit value for count cannot be min long",
+        ));
+    }
     let number = Number::from_raw(field.value).ok_or_else(|| refuse(ErrorCode::BadValue))?;
     number
         .to_i64_exact()

@@ -69,10 +69,11 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
     let (namespace, created) = match measured {
         Some((buckets, _)) => (buckets.namespace.clone(), false),
         None => {
+            // What is refused makes no collection.
             if node.replica.store.catalog().find(&namespace).is_none() {
                 refuse_clustered(&asked)?;
-                refuse_repeated(&asked)?;
-                asked.iter().try_for_each(|spec| refuse_unique_hash(spec))?;
+                let none = Present::none(&namespace);
+                fresh(ctx, &none, asked.clone())?;
             }
             let context = ctx.write_context();
             let created = catalog_ops::create_if_missing(&context, &namespace, None).await?;
@@ -123,7 +124,7 @@ async fn begin(
         .map(|build| Begun::joined(&collection, build))
         .collect();
     let count = asked.len();
-    let fresh = fresh(ctx, &collection, asked)?;
+    let fresh = fresh(ctx, &Present::of(&collection), asked)?;
     let outcome = Outcome {
         asked: count,
         fresh: fresh.len(),
@@ -143,7 +144,7 @@ pub fn plan(
 ) -> Result<(Vec<RawDocumentBuf>, RawDocumentBuf), CommandError> {
     let asked = Asked::parse(ctx, None)?.normalized()?;
     let count = asked.len();
-    let fresh = fresh(ctx, collection, asked)?;
+    let fresh = fresh(ctx, &Present::of(collection), asked)?;
     let outcome = Outcome {
         asked: count,
         fresh: fresh.len(),
@@ -236,30 +237,70 @@ impl<'a> Asked<'a> {
     }
 }
 
+/// What indexes are asked for of.
+struct Present<'a> {
+    namespace: &'a Namespace,
+    /// `None`: it is to be made.
+    collection: Option<&'a Collection>,
+    /// The indexes that it has, and those that are being built.
+    indexes: Vec<RawDocumentBuf>,
+}
+
+impl<'a> Present<'a> {
+    fn of(collection: &'a Collection) -> Present<'a> {
+        let indexes = collection.indexes.iter();
+        let indexes = indexes.chain(collection.building_indexes());
+        Present {
+            namespace: &collection.namespace,
+            collection: Some(collection),
+            indexes: indexes.map(|index| index.spec.clone()).collect(),
+        }
+    }
+
+    fn none(namespace: &'a Namespace) -> Present<'a> {
+        Present {
+            namespace,
+            collection: None,
+            indexes: vec![rawdoc! { "v": 2, "key": { "_id": 1 }, "name": catalog_ops::ID_INDEX }],
+        }
+    }
+
+    fn is_capped(&self) -> bool {
+        self.collection
+            .is_some_and(|collection| collection.is_capped)
+    }
+
+    fn collation(&self) -> Option<RawDocumentBuf> {
+        let collator = self.collection?.collator.as_ref()?;
+        Some(collator.collation().to_document())
+    }
+}
+
 /// Those of the asked indexes that are not there yet, if all of them may be.
 fn fresh(
     ctx: &CommandContext<'_>,
-    collection: &Arc<Collection>,
+    present: &Present<'_>,
     asked: Vec<RawDocumentBuf>,
 ) -> Result<Vec<RawDocumentBuf>, CommandError> {
-    let rules = ctx.node.index_rules(&collection.namespace);
+    let rules = ctx.node.index_rules(present.namespace);
     let mut fresh: Vec<RawDocumentBuf> = Vec::new();
     for spec in asked {
-        let is_clustered = clustered::is_asked_for(collection, &spec);
+        let is_clustered = match present.collection {
+            Some(collection) => clustered::is_asked_for(collection, &spec),
+            None => Ok(false),
+        };
         if is_clustered.map_err(|error| in_specification(&spec, error))? {
             continue;
         }
-        let spec = in_collection(collection, spec)?;
-        let existing = collection.indexes.iter();
-        let existing = existing.chain(collection.building_indexes());
-        if is_known(existing.map(|index| &index.spec), &spec)? {
+        let spec = in_collection(present.collation(), spec)?;
+        if is_known(present.indexes.iter(), &spec)? {
             continue;
         }
         if is_known(fresh.iter(), &spec)? {
             return Err(identical(&spec));
         }
-        check_text(collection, &fresh, &spec)?;
-        if collection.is_capped && spec.get(EXPIRE).is_ok_and(|seconds| seconds.is_some()) {
+        check_text(present.indexes.iter().chain(&fresh), &spec)?;
+        if present.is_capped() && spec.get(EXPIRE).is_ok_and(|seconds| seconds.is_some()) {
             return Err(CommandError::new(
                 ErrorCode::CannotCreateIndex,
                 "Cannot create TTL index on a capped collection",
@@ -281,27 +322,16 @@ fn fresh(
         }
         fresh.push(spec);
     }
-    let present = collection.indexes.len() + collection.building_indexes().count();
-    if present + fresh.len() > INDEXES_MAX {
+    if present.indexes.len() + fresh.len() > INDEXES_MAX {
         return Err(CommandError::new(
             ErrorCode::CannotCreateIndex,
             format!(
                 "add index fails, too many indexes for {}",
-                collection.namespace
+                present.namespace
             ),
         ));
     }
     Ok(fresh)
-}
-
-/// What asks for one index twice makes no collection.
-fn refuse_repeated(asked: &[RawDocumentBuf]) -> Result<(), CommandError> {
-    for (at, spec) in asked.iter().enumerate() {
-        if is_known(asked.iter().take(at), spec)? {
-            return Err(identical(spec));
-        }
-    }
-    Ok(())
 }
 
 /// Two values may have one hash.
@@ -374,9 +404,8 @@ fn in_specification(spec: &RawDocument, mut error: CommandError) -> CommandError
 }
 
 /// A collection has one text index, whose strings are compared by no collation.
-fn check_text(
-    collection: &Collection,
-    fresh: &[RawDocumentBuf],
+fn check_text<'a>(
+    mut others: impl Iterator<Item = &'a RawDocumentBuf>,
     spec: &RawDocument,
 ) -> Result<(), CommandError> {
     if !is_text(spec) {
@@ -389,10 +418,7 @@ fn check_text(
             errors::shown(RawBsonRef::Document(collation))
         ));
     }
-    let existing = collection.indexes.iter();
-    let existing = existing.chain(collection.building_indexes());
-    let mut existing = existing.map(|index| &index.spec).chain(fresh);
-    match existing.find(|known| is_text(known)) {
+    match others.find(|known| is_text(known)) {
         Some(known) => refuse(format!(
             "only one text index per collection allowed, found existing text index \"{}\"",
             known.get_str("name").unwrap_or_default()
@@ -401,14 +427,12 @@ fn check_text(
     }
 }
 
-/// The specification in its collection: an index that names no collation has the collection's, and
-/// of the simple one nothing is kept.
+/// The specification in its collection, which has this collation: an index that names none has that,
+/// and of the simple one nothing is kept.
 fn in_collection(
-    collection: &Collection,
+    default: Option<RawDocumentBuf>,
     spec: RawDocumentBuf,
 ) -> Result<RawDocumentBuf, CommandError> {
-    let default = collection.collator.as_ref();
-    let default = default.map(|collator| collator.collation().to_document());
     let wanted = match spec.get_document("collation") {
         Ok(named) => Some(named.to_owned()).filter(|named| *named != specification::simple()),
         Err(_) => default.clone(),

@@ -6,6 +6,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::clustered::{CLUSTERED, location};
+use super::engine_options;
 use super::index_outline;
 use super::index_specification as specification;
 use crate::context::CommandContext;
@@ -55,7 +56,9 @@ impl Others {
             automatic: None,
             note: None,
         };
-        let engines = given("storageEngine").map(engines).transpose()?;
+        let engines = given("storageEngine")
+            .map(engine_options::parse)
+            .transpose()?;
         let defaults = given("indexOptionDefaults")
             .map(index_defaults)
             .transpose()?;
@@ -170,52 +173,6 @@ fn says_something(options: &RawDocument) -> bool {
         .any(|(_, value)| !params::is_null(value))
 }
 
-/// A document for each engine.
-fn engines(field: Field<'_>) -> Result<&RawDocument, CommandError> {
-    let engines = field.document()?;
-    for (engine, options) in engines.iter().flatten() {
-        let RawBsonRef::Document(options) = options else {
-            return Err(bad(&format!(
-                "'storageEngine.{}' has to be an embedded document",
-                engine.as_str()
-            )));
-        };
-        for (name, value) in options.iter().flatten() {
-            if name.as_str() == "configString" {
-                check_config_string(value)?;
-            }
-        }
-        let is_known = |name: &str| name == "configString";
-        if engine.as_str() != "wiredTiger"
-            || !options
-                .iter()
-                .flatten()
-                .all(|(name, _)| is_known(name.as_str()))
-        {
-            return Err(invalid(&format!(
-                "'{}' is no storage engine, or has no such option",
-                engine.as_str()
-            )));
-        }
-    }
-    Ok(engines)
-}
-
-/// What the engine would read, which this one has no use for.
-fn check_config_string(value: RawBsonRef<'_>) -> Result<(), CommandError> {
-    match value {
-        RawBsonRef::String(text) if text.contains('\0') => Err(CommandError::new(
-            ErrorCode::FailedToParse,
-            "malformed 'configString' value.",
-        )),
-        RawBsonRef::String(_) => Ok(()),
-        _ => Err(CommandError::new(
-            ErrorCode::TypeMismatch,
-            "'configString' must be a string.",
-        )),
-    }
-}
-
 /// What `indexOptionDefaults` has to be, whatever other fields are.
 pub fn check_defaults_form(field: Field<'_>) -> Result<(), CommandError> {
     match index_defaults(field) {
@@ -236,7 +193,7 @@ fn index_defaults(field: Field<'_>) -> Result<&RawDocument, CommandError> {
     const PARSER: &str = "create.indexOptionDefaults";
     let defaults = field.document()?;
     for field in params::given(PARSER, defaults, &["storageEngine"]) {
-        engines(field?)?;
+        engine_options::parse(field?)?;
     }
     Ok(defaults)
 }

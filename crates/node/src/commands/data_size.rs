@@ -10,8 +10,9 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::coll_stats::number;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::context::{CommandContext, check_collection_name};
+use crate::context::CommandContext;
 use crate::errors;
+use crate::names::check_collection_name;
 use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("dataSize", Run::Future(run))

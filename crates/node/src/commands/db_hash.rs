@@ -12,8 +12,9 @@ use bson::{RawArrayBuf, RawBinaryRef, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 use md5::{Digest, Md5};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::context::{CommandContext, check_database_name};
+use crate::context::CommandContext;
 use crate::errors;
+use crate::names::check_database_name;
 
 pub static SPEC: CommandSpec = CommandSpec::new("dbHash", Run::Future(run))
     .access(Access::Database(Action::DbHash))

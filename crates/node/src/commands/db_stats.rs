@@ -9,7 +9,8 @@ use bson::rawdoc;
 use super::coll_stats::{number, scale};
 use super::list_databases::index_bytes;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::context::{CommandContext, check_database_name};
+use crate::context::CommandContext;
+use crate::names::check_database_name;
 
 pub static SPEC: CommandSpec = CommandSpec::new("dbStats", Run::Inline(run))
     .access(Access::Database(Action::DbStats))

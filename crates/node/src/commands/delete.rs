@@ -17,9 +17,10 @@ use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::time_series::{self, changes::Delete};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::collation::{Asked, of_collection};
-use crate::context::{CommandContext, check_collection_name};
+use crate::context::CommandContext;
 use crate::errors;
 use crate::forms;
+use crate::names::check_collection_name;
 use crate::params::{self, Field};
 use crate::profiling;
 use crate::reads::query_context;
@@ -31,6 +32,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
     .in_transaction()
     .required(&["deletes"])
     .form(check_form)
+    .explained(forms::of_explained_write)
     .fields(&["deletes", "ordered", "let"])
     .ignored(&[
         "bypassDocumentValidation",
@@ -54,15 +56,15 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
 const PARSER: &str = "delete.deletes";
 
 /// One statement, parsed.
-struct Statement<'a> {
-    filter: &'a RawDocument,
-    hint: Option<RawBsonRef<'a>>,
-    collation: Option<&'a RawDocument>,
-    multi: bool,
+pub struct Statement<'a> {
+    pub filter: &'a RawDocument,
+    pub hint: Option<RawBsonRef<'a>>,
+    pub collation: Option<&'a RawDocument>,
+    pub multi: bool,
 }
 
 impl<'a> Statement<'a> {
-    fn parse(document: &'a RawDocument) -> Result<Statement<'a>, CommandError> {
+    pub fn parse(document: &'a RawDocument) -> Result<Statement<'a>, CommandError> {
         let (mut filter, mut limit, mut hint, mut collation) = (None, None, None, None);
         for field in params::once(PARSER, document) {
             let field = field?;

@@ -21,9 +21,11 @@ use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use super::aggregate;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::collation::Asked;
-use crate::context::{CommandContext, check_collection_name, collection_name};
+use crate::context::CommandContext;
 use crate::errors;
-use crate::params;
+use crate::forms;
+use crate::names::{check_collection_name, collection_name};
+use crate::params::{self, Field};
 use crate::reads;
 use crate::views;
 
@@ -32,7 +34,15 @@ pub static SPEC: CommandSpec = CommandSpec::new("distinct", Run::Future(run))
     .in_transaction()
     .fields(&["key", "query", "hint", "collation"])
     .ignored(&[PARAMETER])
+    .explained(check_explained)
     .computes();
+
+fn check_explained(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "readConcern" => field.document().map(drop),
+        _ => forms::of_explained_read(field),
+    }
+}
 
 /// The values have to fit into one reply.
 const VALUES_BYTES_MAX: usize = 16 * 1024 * 1024;

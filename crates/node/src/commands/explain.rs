@@ -2,6 +2,9 @@
 
 use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
+use banyan_query::Context;
+use banyan_query::projection::Projection;
+use banyan_query::update::Update;
 use banyan_query::view::Resolved;
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
@@ -9,10 +12,12 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::explanation::{Around, Verbosity, explain_request, finish};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use super::{aggregate, count, distinct, find};
+use super::{aggregate, count, delete, distinct, find, find_and_modify, update};
 use crate::collation::Asked;
 use crate::context::CommandContext;
+use crate::cursors::first::BatchOptions;
 use crate::errors;
+use crate::names::{check_collection_name, collection_name};
 use crate::params;
 use crate::views;
 
@@ -29,7 +34,9 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 "BSON field 'explain.explain' is the wrong type, expected type 'object'",
             ));
         };
-        let verbosity = Verbosity::parse(ctx.field("verbosity"))?;
+        let verbosity = ctx.field("verbosity").filter(|field| !field.is_null());
+        let verbosity = Verbosity::parse(verbosity)?;
+        check(ctx, inner)?;
         if let Some((name, view)) = viewed(ctx, inner)? {
             let body = of_view(ctx, inner, &view)?;
             aggregate::prepare_explanation(ctx, Some((name, &view)), &body).await?;
@@ -42,6 +49,76 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         }
         ctx.compute(|| explain(ctx, inner, verbosity)).await
     })
+}
+
+/// Refuses a command that could not be run as it stands.
+fn check(ctx: &CommandContext<'_>, inner: &RawDocument) -> Result<(), CommandError> {
+    if let Some(database) = banyan_document::field(inner, "$db") {
+        return Err(refused_database(ctx, inner, database));
+    }
+    let Some(spec) = ctx.table.find(name_of(inner)) else {
+        return Err(CommandError::new(
+            ErrorCode::CommandNotFound,
+            format!("Explain failed due to unknown command: {}", name_of(inner)),
+        ));
+    };
+    if spec.name == SPEC.name {
+        return Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            "Explain cannot explain itself.",
+        ));
+    }
+    spec.check_explained(inner)?;
+    if spec.explained.is_none() {
+        return Err(unexplained(spec.name));
+    }
+    let refuse = |message| Err(CommandError::new(ErrorCode::FailedToParse, message));
+    let has = |name| banyan_document::field(inner, name).is_some();
+    match spec.name {
+        "aggregate" if has("explain") => {
+            refuse("The 'explain' option is illegal when a explain verbosity is also provided")
+        }
+        "aggregate" if !has("cursor") => refuse(
+            "The 'cursor' option is required, except for aggregate with the explain argument",
+        ),
+        "aggregate" => BatchOptions::from_cursor_field(spec.name, inner).map(drop),
+        _ => Ok(()),
+    }
+}
+
+fn unexplained(name: &str) -> CommandError {
+    CommandError::new(
+        ErrorCode::IllegalOperation,
+        format!("Cannot explain cmd: {name}"),
+    )
+}
+
+/// The database is the one that the `explain` is sent to, which only that may say.
+fn refused_database(
+    ctx: &CommandContext<'_>,
+    inner: &RawDocument,
+    database: RawBsonRef<'_>,
+) -> CommandError {
+    match database {
+        RawBsonRef::String(name) if name == ctx.database() => {
+            let spec = ctx.table.find(name_of(inner));
+            params::duplicate_field(spec.map_or("", |spec| spec.parsed_as), "$db")
+        }
+        RawBsonRef::String(name) => CommandError::new(
+            ErrorCode::InvalidNamespace,
+            format!(
+                "Mismatched $db in explain command. Expected {} but got {name}",
+                ctx.database()
+            ),
+        ),
+        other => CommandError::new(
+            ErrorCode::Location(13111),
+            format!(
+                "wrong type for field ($db) {} != string",
+                banyan_document::kind::name(&other)
+            ),
+        ),
+    }
 }
 
 /// The view that the explained command names, and what it comes to.
@@ -81,7 +158,7 @@ fn of_view(
             view.of_aggregate(inner)
         }
         _ => {
-            let namespace = Namespace::new(database, collection_of(inner)?);
+            let namespace = Namespace::new(database, collection_of(ctx, inner)?);
             views::refuse(&ctx.node.replica, &namespace)?;
             return Err(errors::internal("a view is gone"));
         }
@@ -97,6 +174,7 @@ fn name_of(inner: &RawDocument) -> &str {
 fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) -> CommandResult {
     let explained = match name_of(inner) {
         "find" => {
+            collection_name(banyan_document::first_value(inner).unwrap_or(RawBsonRef::Null))?;
             let parameters = find::Parameters::parse(ctx.database(), inner)?;
             let context = parameters.context(ctx)?;
             let natural = rawdoc! { "$natural": 1 };
@@ -128,99 +206,158 @@ fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) 
             let around = Around::default();
             explain_request(ctx, parameters.collection, request, around, verbosity)?
         }
-        "update" => explain_write(ctx, inner, "updates", "UPDATE", verbosity)?,
-        "delete" => explain_write(ctx, inner, "deletes", "DELETE", verbosity)?,
-        "findAndModify" | "findandmodify" => {
-            let remove = inner.get_bool("remove").unwrap_or(false);
-            let around = Around {
-                write: Some(if remove { "DELETE" } else { "UPDATE" }),
-                ..Around::default()
-            };
-            let parameters = find::Parameters {
-                collection: collection_of(inner)?,
-                filter: inner.get_document("query").ok().filter(|f| !f.is_empty()),
-                sort: inner.get_document("sort").ok().filter(|s| !s.is_empty()),
-                limit: Some(1),
-                collation: Asked::of(inner.get_document("collation").ok())?,
-                ..find::Parameters::default()
-            };
-            explain_parameters(ctx, &parameters, around, verbosity)?
-        }
-        "" => {
-            return Err(CommandError::new(
-                ErrorCode::FailedToParse,
-                "nothing to explain",
-            ));
-        }
-        other => {
-            return Err(CommandError::new(
-                ErrorCode::CommandNotFound,
-                format!("Explain failed due to unknown command: {other}"),
-            ));
-        }
+        "update" => explain_update(ctx, inner, verbosity)?,
+        "delete" => explain_delete(ctx, inner, verbosity)?,
+        "findAndModify" | "findandmodify" => explain_find_and_modify(ctx, inner, verbosity)?,
+        other => return Err(unexplained(other)),
     };
     Ok(finish(ctx, inner, explained))
 }
 
-fn collection_of(inner: &RawDocument) -> Result<&str, CommandError> {
-    let value = inner
-        .iter()
-        .next()
-        .and_then(Result::ok)
-        .and_then(|(_, value)| value.as_str());
-    value.ok_or_else(|| {
-        CommandError::new(
-            ErrorCode::InvalidNamespace,
-            "collection name has invalid type",
-        )
-    })
-}
-
-fn explain_parameters(
+/// The collection that a write names.
+fn collection_of<'a>(
     ctx: &CommandContext<'_>,
-    parameters: &find::Parameters<'_>,
-    around: Around,
-    verbosity: Verbosity,
-) -> Result<RawDocumentBuf, CommandError> {
-    let context = parameters.context(ctx)?;
-    let request = parameters.request(ctx, parameters.canonical(&context)?);
-    explain_request(ctx, parameters.collection, request, around, verbosity)
+    inner: &'a RawDocument,
+) -> Result<&'a str, CommandError> {
+    match banyan_document::first_value(inner).unwrap_or(RawBsonRef::Null) {
+        RawBsonRef::String(name) => {
+            check_collection_name(ctx.database(), name)?;
+            Ok(name)
+        }
+        // Reads have another code for this.
+        other => Err(CommandError::new(
+            ErrorCode::BadValue,
+            format!(
+                "collection name has invalid type {}",
+                banyan_document::kind::name(&other)
+            ),
+        )),
+    }
 }
 
-/// The first statement of a write: how it finds what it would change. Nothing is changed.
+/// How a write finds what it would change. Nothing is changed.
 fn explain_write(
     ctx: &CommandContext<'_>,
-    inner: &RawDocument,
-    statements: &str,
+    parameters: &find::Parameters<'_>,
+    context: &Context,
     write: &'static str,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
-    let collection = collection_of(inner)?;
-    let statement = inner
-        .get_array(statements)
-        .ok()
-        .and_then(|a| a.get_document(0).ok());
-    let Some(statement) = statement else {
-        return Err(CommandError::new(
-            ErrorCode::InvalidLength,
-            "explained write batches must be of size 1",
-        ));
-    };
-    let multi = match write {
-        "UPDATE" => statement.get_bool("multi").unwrap_or(false),
-        _ => !matches!(statement.get("limit"), Ok(Some(limit)) if params::number(limit) == Some(1)),
-    };
-    let parameters = find::Parameters {
-        collection,
-        filter: statement.get_document("q").ok().filter(|f| !f.is_empty()),
-        hint: statement.get("hint").ok().flatten(),
-        limit: (!multi).then_some(1),
-        collation: Asked::of(statement.get_document("collation").ok())?,
-        ..find::Parameters::default()
-    };
     let around = Around {
         write: Some(write),
         ..Around::default()
     };
-    explain_parameters(ctx, &parameters, around, verbosity)
+    let request = parameters.request(ctx, parameters.canonical(context)?);
+    explain_request(ctx, parameters.collection, request, around, verbosity)
+}
+
+/// The statements of a batch, of which one at a time is explained.
+fn only_statement<'a, T>(
+    inner: &'a RawDocument,
+    list: &'static str,
+    parse: impl Fn(&'a RawDocument) -> Result<T, CommandError>,
+) -> Result<T, CommandError> {
+    let field = params::fields("explain", inner).find(|field| field.name == list);
+    let statements = field.map(params::documents).transpose()?;
+    let statements = statements.unwrap_or_default().into_iter().map(parse);
+    let mut statements = statements.collect::<Result<Vec<_>, _>>()?;
+    match (statements.pop(), statements.is_empty()) {
+        (Some(only), true) => Ok(only),
+        _ => Err(CommandError::new(
+            ErrorCode::InvalidLength,
+            "explained write batches must be of size 1",
+        )),
+    }
+}
+
+/// The variables that a write is given.
+fn variables_of(inner: &RawDocument) -> Result<Option<&RawDocument>, CommandError> {
+    let field = params::fields(name_of_write(inner), inner).find(|field| field.name == "let");
+    let variables = field.map(|field| field.document_or_null()).transpose()?;
+    Ok(variables.flatten())
+}
+
+fn name_of_write(inner: &RawDocument) -> &'static str {
+    match name_of(inner) {
+        "update" => update::SPEC.parsed_as,
+        "delete" => delete::SPEC.parsed_as,
+        _ => find_and_modify::SPEC.parsed_as,
+    }
+}
+
+fn explain_update(
+    ctx: &CommandContext<'_>,
+    inner: &RawDocument,
+    verbosity: Verbosity,
+) -> Result<RawDocumentBuf, CommandError> {
+    let statement = only_statement(inner, "updates", update::Statement::parse)?;
+    let parameters = find::Parameters {
+        collection: collection_of(ctx, inner)?,
+        filter: Some(statement.filter).filter(|filter| !filter.is_empty()),
+        hint: statement.hint,
+        limit: (!statement.multi).then_some(1),
+        variables: variables_of(inner)?,
+        collation: Asked::of(statement.collation)?,
+        ..find::Parameters::default()
+    };
+    let context = parameters.context(ctx)?;
+    let own = statement.context(&context)?;
+    let context = Context {
+        is_upsert: statement.upsert,
+        ..own.unwrap_or(context)
+    };
+    Update::parse(statement.update, &statement.array_filters, &context).map_err(errors::query)?;
+    explain_write(ctx, &parameters, &context, "UPDATE", verbosity)
+}
+
+fn explain_delete(
+    ctx: &CommandContext<'_>,
+    inner: &RawDocument,
+    verbosity: Verbosity,
+) -> Result<RawDocumentBuf, CommandError> {
+    let statement = only_statement(inner, "deletes", delete::Statement::parse)?;
+    let parameters = find::Parameters {
+        collection: collection_of(ctx, inner)?,
+        filter: Some(statement.filter).filter(|filter| !filter.is_empty()),
+        hint: statement.hint,
+        limit: (!statement.multi).then_some(1),
+        variables: variables_of(inner)?,
+        collation: Asked::of(statement.collation)?,
+        ..find::Parameters::default()
+    };
+    let context = parameters.context(ctx)?;
+    explain_write(ctx, &parameters, &context, "DELETE", verbosity)
+}
+
+fn explain_find_and_modify(
+    ctx: &CommandContext<'_>,
+    inner: &RawDocument,
+    verbosity: Verbosity,
+) -> Result<RawDocumentBuf, CommandError> {
+    let empty = RawDocumentBuf::new();
+    let asked = find_and_modify::Parameters::parse(inner, &empty)?;
+    let parameters = find::Parameters {
+        collection: collection_of(ctx, inner)?,
+        filter: Some(asked.query).filter(|filter| !filter.is_empty()),
+        sort: asked.sort,
+        hint: asked.hint,
+        limit: Some(1),
+        variables: asked.variables,
+        collation: asked.collation,
+        ..find::Parameters::default()
+    };
+    let context = Context {
+        is_upsert: asked.upsert,
+        ..parameters.context(ctx)?
+    };
+    if let Some(update) = asked.update {
+        let array_filters = asked.array_filters.as_deref().unwrap_or_default();
+        Update::parse(update, array_filters, &context).map_err(errors::query)?;
+    }
+    if let Some(fields) = asked.fields {
+        let projection = Projection::parse_beside(fields, Some(asked.query), &context);
+        projection.map_err(errors::query)?;
+    }
+    let write = if asked.remove { "DELETE" } else { "UPDATE" };
+    explain_write(ctx, &parameters, &context, write, verbosity)
 }

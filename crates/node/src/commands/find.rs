@@ -26,11 +26,13 @@ use super::aggregate;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::write_report;
 use crate::collation::Asked;
-use crate::context::{CommandContext, check_collection_name};
+use crate::context::CommandContext;
 use crate::cursors::batch::Batch;
 use crate::cursors::first::{self, BatchOptions};
 use crate::cursors::{Cursor, Tail};
 use crate::errors;
+use crate::forms;
+use crate::names::check_collection_name;
 use crate::params::{self, Field};
 use crate::reads::{self, OwnedView, Ready, owned_view, query_context};
 use crate::views;
@@ -73,6 +75,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
         "encryptionInformation",
         "options",
     ])
+    .explained(forms::of_explained_read)
     .computes();
 
 /// What a `find` asks for.

@@ -35,6 +35,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("findAndModify", Run::Future(run
     .writes()
     .in_transaction()
     .form(check_form)
+    .explained(check_explained)
     .fields(&[
         "query",
         "sort",
@@ -49,21 +50,26 @@ pub static SPEC: CommandSpec = CommandSpec::new("findAndModify", Run::Future(run
         "collation",
         BYPASS,
     ])
-    .ignored(&["runtimeConstants", "encryptionInformation"])
+    .ignored(&[
+        "runtimeConstants",
+        "encryptionInformation",
+        "batchSize",
+        "singleBatch",
+    ])
     .computes();
 
-struct Parameters<'a> {
-    query: &'a RawDocument,
-    sort: Option<&'a RawDocument>,
-    update: Option<RawBsonRef<'a>>,
-    remove: bool,
-    new: bool,
-    fields: Option<&'a RawDocument>,
-    upsert: bool,
-    array_filters: Option<Vec<&'a RawDocument>>,
-    hint: Option<RawBsonRef<'a>>,
-    variables: Option<&'a RawDocument>,
-    collation: Asked,
+pub struct Parameters<'a> {
+    pub query: &'a RawDocument,
+    pub sort: Option<&'a RawDocument>,
+    pub update: Option<RawBsonRef<'a>>,
+    pub remove: bool,
+    pub new: bool,
+    pub fields: Option<&'a RawDocument>,
+    pub upsert: bool,
+    pub array_filters: Option<Vec<&'a RawDocument>>,
+    pub hint: Option<RawBsonRef<'a>>,
+    pub variables: Option<&'a RawDocument>,
+    pub collation: Asked,
 }
 
 /// What a field has to be, whatever the others are.
@@ -74,12 +80,26 @@ fn check_form(field: params::Field<'_>) -> Result<(), CommandError> {
         }
         ("remove" | "new" | "upsert", _) => field.bool().map(drop),
         ("update", RawBsonRef::Array(_)) => forms::documents(field),
+        (BYPASS, _) => field.bool().map(drop),
+        // It is one statement.
+        ("stmtIds", _) => Err(params::unknown_field(field.command, field.name)),
+        // Drivers that take it for a search send these.
+        ("batchSize", RawBsonRef::Int32(_)) | ("singleBatch", RawBsonRef::Boolean(_)) => Ok(()),
+        ("batchSize", _) if !field.is_null() => Err(field.wrong_type("type 'int'")),
+        ("singleBatch", _) if !field.is_null() => Err(field.wrong_type("type 'bool'")),
         _ => Ok(()),
     }
 }
 
+fn check_explained(field: params::Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "writeConcern" => field.document_or_null().map(drop),
+        _ => forms::of_explained_write(field),
+    }
+}
+
 impl<'a> Parameters<'a> {
-    fn parse(ctx: &'a CommandContext<'a>, empty: &'a RawDocument) -> Result<Self, CommandError> {
+    pub fn parse(body: &'a RawDocument, empty: &'a RawDocument) -> Result<Self, CommandError> {
         let mut parameters = Parameters {
             query: empty,
             sort: None,
@@ -93,7 +113,7 @@ impl<'a> Parameters<'a> {
             variables: None,
             collation: Asked::default(),
         };
-        for field in params::fields("findAndModify", ctx.body()) {
+        for field in params::fields("findAndModify", body) {
             match field.name {
                 "query" => parameters.query = field.document_or_null()?.unwrap_or(empty),
                 "sort" => {
@@ -147,7 +167,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     let collection = ctx.collection()?;
     let empty = RawDocumentBuf::new();
-    let mut parameters = Parameters::parse(ctx, &empty)?;
+    let mut parameters = Parameters::parse(ctx.body(), &empty)?;
     let collator = parameters.collation.collator(ctx, collection);
     let context = Context {
         is_upsert: parameters.upsert,

@@ -8,28 +8,28 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, RawDocument};
 
 use crate::errors;
-use crate::params::Field;
+use crate::params::{self, Field};
 
 /// A number, of which `bits` drops what is behind the point.
 pub fn plane_option(field: Field<'_>) -> Result<RawBson, CommandError> {
     let number = number(field)?;
     Ok(match field.name {
-        "bits" => {
-            let bits = number.to_i64_saturating();
-            RawBson::Int32(i32::try_from(bits).unwrap_or(if bits < 0 {
-                i32::MIN
-            } else {
-                i32::MAX
-            }))
-        }
+        "bits" => RawBson::Int32(clamped(whole(field)?)),
         _ if number.is_nan() => RawBson::Double(0.0),
         _ => RawBson::Double(number.to_f64()),
     })
 }
 
-/// A number without what is behind the point.
+/// A whole number, as commands read them.
 pub fn whole(field: Field<'_>) -> Result<i64, CommandError> {
-    number(field).map(Number::to_i64_saturating)
+    number(field)?;
+    Ok(params::number(field.value).unwrap_or_default())
+}
+
+/// The nearest int.
+pub fn clamped(number: i64) -> i32 {
+    let limit = if number < 0 { i32::MIN } else { i32::MAX };
+    i32::try_from(number).unwrap_or(limit)
 }
 
 fn number(field: Field<'_>) -> Result<Number, CommandError> {
@@ -43,6 +43,83 @@ fn number(field: Field<'_>) -> Result<Number, CommandError> {
             ),
         )
     })
+}
+
+pub const COARSEST: &str = "coarsestIndexedLevel";
+pub const FINEST: &str = "finestIndexedLevel";
+/// Those of an index that does not say.
+const COARSEST_DEFAULT: i32 = 2;
+const FINEST_DEFAULT: i32 = 16;
+const FINEST_MAX: i32 = 30;
+
+/// A level of cells, of an index that may have none: only one on the sphere has to be right about it.
+pub fn level(field: Field<'_>) -> Result<RawBson, CommandError> {
+    if let RawBsonRef::Boolean(flag) = field.value {
+        return Ok(RawBson::Boolean(flag));
+    }
+    Ok(RawBson::Int32(clamped(whole(field)?)))
+}
+
+/// Whether the levels of an index on the sphere are levels, and follow each other.
+pub fn check_levels(spec: &RawDocument) -> Result<(), CommandError> {
+    let level = |name: &'static str, default| match banyan_document::field(spec, name) {
+        Some(value) => exact_level(Field {
+            command: "createIndexes.indexes",
+            name,
+            value,
+        }),
+        None => Ok(default),
+    };
+    let finest = level(FINEST, FINEST_DEFAULT)?;
+    let coarsest = level(COARSEST, COARSEST_DEFAULT)?;
+    let refuse = |code, message: &str| {
+        let code = ErrorCode::Location(code);
+        Err(CommandError::new(code, message))
+    };
+    if coarsest < 0 {
+        refuse(16747, "coarsestIndexedLevel must be >= 0")
+    } else if finest > FINEST_MAX {
+        refuse(16748, "finestIndexedLevel must be <= 30")
+    } else if finest < coarsest {
+        let message = "finestIndexedLevel must be >= coarsestIndexedLevel";
+        refuse(16749, message)
+    } else {
+        Ok(())
+    }
+}
+
+fn exact_level(field: Field<'_>) -> Result<i32, CommandError> {
+    let Some(number) = Number::from_raw(field.value) else {
+        return Err(CommandError::new(
+            ErrorCode::TypeMismatch,
+            format!(
+                "Expected field \"{}\" to have numeric type, but found {}",
+                field.name,
+                banyan_document::kind::name(&field.value)
+            ),
+        ));
+    };
+    check_whole(field)?;
+    // MongoDB keeps the lower half of larger ones.
+    #[expect(clippy::cast_possible_truncation)]
+    Ok(number.to_i64_saturating() as i32)
+}
+
+/// A number that is to have no fraction.
+pub fn check_whole(field: Field<'_>) -> Result<(), CommandError> {
+    let number = Number::from_raw(field.value);
+    match number.is_some_and(|number| number.to_i64_exact().is_none()) {
+        true => Err(CommandError::new(
+            ErrorCode::BadValue,
+            format!(
+                "Expected field \"{0}\" to have a value exactly representable as a 64-bit \
+                 integer, but found {0}: {1}",
+                field.name,
+                errors::shown(field.value)
+            ),
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Whether the options give a square that can be cut.

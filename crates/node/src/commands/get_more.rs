@@ -27,7 +27,16 @@ pub static SPEC: CommandSpec = CommandSpec::new("getMore", Run::Future(run))
         "term",
         "lastKnownCommittedOpTime",
         "includeQueryStatsMetrics",
-    ]);
+    ])
+    .form(check_form);
+
+/// What fields of all commands have to be that the parser of this one reads as its own.
+fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "maxTimeMS" if !field.is_null() => field.i64().map(drop),
+        _ => Ok(()),
+    }
+}
 
 /// How long a `getMore` on a waiting cursor stays when the client names no time.
 const AWAIT_DEFAULT: Duration = Duration::from_secs(1);

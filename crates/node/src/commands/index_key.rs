@@ -1,13 +1,33 @@
 //! The key of an index that is asked for: what its parts may be, each by itself and together.
 
+use std::collections::HashSet;
+
 use banyan_document::key::{KeyPattern, KeyPatternError, SPHERE_OF_COLUMN};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
+
+use crate::errors;
 
 /// Whether a key is that of a text index.
 pub fn is_of_text(key: &RawDocument) -> bool {
     let mut orders = key.iter().flatten().map(|(_, order)| order);
     orders.any(|order| matches!(order, RawBsonRef::String(banyan_text::PLUGIN)))
+}
+
+/// A field is one part of a key at most.
+pub fn check_repeated(key: &RawDocument) -> Result<(), CommandError> {
+    let mut names = HashSet::new();
+    let mut fields = key.iter().flatten().map(|(name, _)| name.as_str());
+    match fields.find(|name| !names.insert(*name)) {
+        Some(name) => Err(CommandError::new(
+            ErrorCode::BadValue,
+            format!(
+                "The field '{name}' appears multiple times in the index key pattern {}",
+                errors::shown(RawBsonRef::Document(key))
+            ),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// What the parts of a key may be, each by itself.

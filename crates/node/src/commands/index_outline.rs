@@ -19,12 +19,12 @@ const OPTIONS: &[&str] = &[
     "background",
     "bits",
     CLUSTERED_OPTION,
-    "coarsestIndexedLevel",
     "collation",
     "default_language",
     "dropDups",
     EXPIRE,
-    "finestIndexedLevel",
+    geo_indexes::COARSEST,
+    geo_indexes::FINEST,
     "hidden",
     "key",
     "language_override",
@@ -45,7 +45,7 @@ const OPTIONS: &[&str] = &[
 /// Those of an index by which a collection is clustered.
 const CLUSTERED_OPTIONS: &[&str] = &["v", "key", "name", "unique", CLUSTERED_OPTION];
 /// Those of the index over `_id`.
-const ID_OPTIONS: &[&str] = &["v", "key", "name", "ns", "collation"];
+const ID_OPTIONS: &[&str] = &["_id", "v", "key", "name", "ns", "collation"];
 
 /// Checks a specification, and makes of it what is kept.
 pub fn normalize(
@@ -89,6 +89,7 @@ pub fn check_form(
         match field.name {
             "key" => {
                 let given = field.document()?;
+                index_key::check_repeated(given)?;
                 match index_key::is_of_text(given) {
                     true => index_key::check_text_form(given)?,
                     false => index_key::check_pattern_form(given)?,
@@ -120,8 +121,11 @@ pub fn check_form(
             "default_language" | "language_override" => {
                 field.str()?;
             }
-            "textIndexVersion" | "coarsestIndexedLevel" | "finestIndexedLevel" => {
+            "textIndexVersion" => {
                 geo_indexes::whole(field)?;
+            }
+            geo_indexes::COARSEST | geo_indexes::FINEST => {
+                geo_indexes::level(field)?;
             }
             "bits" | "min" | "max" => {
                 geo_indexes::plane_option(field)?;
@@ -146,10 +150,6 @@ pub fn check_form(
             ErrorCode::CannotCreateIndex,
             "The 'unique' field is required when 'clustered' is specified",
         ));
-    }
-    // Taken for a pattern by who is used to other commands; it says nothing.
-    if let Some(option) = names().find(|name| *name == "_id") {
-        return Err(not_valid(spec, option, "an index specification"));
     }
     Ok((key, name))
 }

@@ -12,6 +12,7 @@ use bson::raw::CString;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::clustered::{self, CLUSTERED_OPTION, EXPIRE};
+use super::engine_options;
 use super::geo_indexes;
 use super::index_expiry;
 use super::index_key::{check_pattern, is_of_text};
@@ -79,7 +80,9 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
                     ),
                 ));
             }
-            "textIndexVersion" => text_options.append(option, whole(field)?),
+            "textIndexVersion" => {
+                text_options.append(option, geo_indexes::clamped(geo_indexes::whole(field)?))
+            }
             "bits" | "min" | "max" => {
                 plane_options.append(option, geo_indexes::plane_option(field)?)
             }
@@ -92,8 +95,8 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
                     ));
                 }
             },
-            "coarsestIndexedLevel" | "finestIndexedLevel" => {
-                options.append(option, whole(field)?);
+            geo_indexes::COARSEST | geo_indexes::FINEST => {
+                options.append(option, geo_indexes::level(field)?);
             }
             "ns" | "dropDups" => {}
             // Those that are not known are refused by now, or nobody minds them.
@@ -149,11 +152,11 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
     }
     if pattern.has_geo_field() && !pattern.has_plane_field() {
         let sphere = geo_indexes::sphere_version(key, version.map(|(_, version)| version))?;
-        version.map_or(Ok(()), |(field, _)| check_whole(field))?;
+        version.map_or(Ok(()), |(field, _)| geo_indexes::check_whole(field))?;
+        geo_indexes::check_levels(spec)?;
         options.append(cstr!("2dsphereIndexVersion"), sphere);
     } else if let Some((_, version)) = version {
-        let version = i32::try_from(version).unwrap_or(i32::MAX);
-        options.append(cstr!("2dsphereIndexVersion"), version);
+        options.append(cstr!("2dsphereIndexVersion"), geo_indexes::clamped(version));
     }
     for option in ["bits", "min", "max"] {
         if let Ok(Some(value)) = plane_options.get(option) {
@@ -209,20 +212,6 @@ pub fn weights_of_no_text(spec: &RawDocument) -> CommandError {
             errors::shown(RawBsonRef::Document(spec))
         ),
     )
-}
-
-/// A number that is to have no fraction.
-fn check_whole(field: Field<'_>) -> Result<(), CommandError> {
-    let number = Number::from_raw(field.value);
-    match number.is_some_and(|number| number.to_i64_exact().is_none()) {
-        true => Err(refused(format!(
-            "Expected field \"{0}\" to have a value exactly representable as a 64-bit integer, but \
-             found {0}: {1}",
-            field.name,
-            errors::shown(field.value)
-        ))),
-        false => Ok(()),
-    }
 }
 
 fn refused(message: impl Into<String>) -> CommandError {
@@ -284,33 +273,16 @@ pub fn format_version(field: Field<'_>) -> Result<i32, CommandError> {
     }
 }
 
-/// Options of engines, each a document; none of them says anything to this one.
+/// Options of engines, some of which there have to be.
 fn check_storage_engine(field: Field<'_>) -> Result<(), CommandError> {
-    let engines = match field.value {
-        RawBsonRef::Document(engines) if !engines.is_empty() => engines,
-        _ => {
-            return Err(CommandError::new(
-                ErrorCode::CannotCreateIndex,
-                "\"storageEngine\" options must be a document if present",
-            ));
+    match field.value {
+        RawBsonRef::Document(engines) if !engines.is_empty() => {
+            engine_options::parse(field).map(drop)
         }
-    };
-    for (engine, options) in engines.iter().flatten() {
-        if !matches!(options, RawBsonRef::Document(_)) {
-            return Err(refused(format!(
-                "'storageEngine.{}' has to be an embedded document",
-                engine.as_str()
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// A number without what is behind the point, kept as an int.
-fn whole(field: Field<'_>) -> Result<i32, CommandError> {
-    match geo_indexes::whole(field)? {
-        number if number < 0 => Ok(i32::try_from(number).unwrap_or(i32::MIN)),
-        number => Ok(i32::try_from(number).unwrap_or(i32::MAX)),
+        _ => Err(CommandError::new(
+            ErrorCode::CannotCreateIndex,
+            "\"storageEngine\" options must be a document if present",
+        )),
     }
 }
 
@@ -329,12 +301,11 @@ pub fn is_id_key(key: &RawDocument) -> bool {
 }
 
 fn kept_name(name: String, is_id: bool) -> Result<String, CommandError> {
+    let refuse = |message| Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
     match name {
+        name if name.is_empty() => refuse("index name cannot be empty"),
+        name if name.contains('\0') => refuse("index name cannot contain NUL bytes"),
         _ if is_id => Ok(catalog_ops::ID_INDEX.to_owned()),
-        name if name.is_empty() => Err(CommandError::new(
-            ErrorCode::CannotCreateIndex,
-            "index name cannot be empty",
-        )),
         name => Ok(name),
     }
 }
@@ -342,7 +313,7 @@ fn kept_name(name: String, is_id: bool) -> Result<String, CommandError> {
 /// Refuses the names that mean all indexes, or the one that every collection has.
 pub fn check_name(name: &str, is_id: bool) -> Result<(), CommandError> {
     match name {
-        "*" => Err(refused("The index name '*' is not valid.")),
+        "*" if !is_id => Err(refused("The index name '*' is not valid.")),
         catalog_ops::ID_INDEX if !is_id => Err(refused(
             "The index name '_id_' is reserved for the _id index, which must have key pattern \
              {_id: 1}",
@@ -395,13 +366,14 @@ fn check_wildcard_options(pattern: &KeyPattern, options: &RawDocument) -> Result
 
 /// Whether the key, as it is given, may have a projection: before what that says.
 fn check_projected(spec: &RawDocument) -> Result<(), CommandError> {
-    let key = spec.get_document("key").into_iter();
-    let names = key.flat_map(|key| key.iter().flatten());
+    let key = spec.get_document("key").ok();
+    let is_text = key.is_some_and(is_of_text);
+    let names = key.into_iter().flat_map(|key| key.iter().flatten());
     let names: Vec<&str> = names.map(|(name, _)| name.as_str()).collect();
-    if names.contains(&"$**") {
+    if names.contains(&"$**") && !is_text {
         return Ok(());
     }
-    match names.iter().any(|name| name.ends_with(".$**")) {
+    match !is_text && names.iter().any(|name| name.ends_with(".$**")) {
         true => Err(CommandError::new(
             ErrorCode::FailedToParse,
             "The field 'wildcardProjection' is only allowed when 'key' is {\"$**\": ±1}",

@@ -1,11 +1,15 @@
 //! Whether an index that is asked for is there already, or stands against one that is.
 
-use banyan_document::compare_documents;
+use std::collections::BTreeMap;
+
+use banyan_document::{compare, compare_documents, field, is_true};
+use banyan_query::Context;
+use banyan_query::filter::Filter;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::clustered::EXPIRE;
-use super::index_key::check_pattern;
+use super::geo_indexes;
 use crate::errors;
 
 /// Whether a specification, as it is kept, is that of a text index.
@@ -35,70 +39,116 @@ fn equivalent(name: &str, spec: &RawDocument, known: &RawDocument) -> CommandErr
     )
 }
 
-/// Whether the same index is there already; another one of its name or pattern is an error.
+/// What is compared of two specifications that are not two indexes already, in any order of fields.
+const OPTIONS: &[&str] = &[
+    EXPIRE,
+    "bits",
+    geo_indexes::COARSEST,
+    "default_language",
+    geo_indexes::FINEST,
+    "language_override",
+    "max",
+    "min",
+    "storageEngine",
+    "weights",
+];
+
+/// How two specifications are to each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Likeness {
+    /// Two indexes, which may stand side by side under different names.
+    Different,
+    /// One index, with different options.
+    Equivalent,
+    Identical,
+}
+
+impl Likeness {
+    fn of(known: &RawDocument, spec: &RawDocument) -> Likeness {
+        let is_same = |option: &str| match (field(known, option), field(spec, option)) {
+            (Some(known), Some(asked)) => compare(known, asked).is_eq(),
+            (None, None) => true,
+            _ => false,
+        };
+        let is_set = |spec: &RawDocument, flag| spec.get_bool(flag).unwrap_or(false);
+        let is_same_flag = |flag| is_set(known, flag) == is_set(spec, flag);
+        let is_same_index = is_same("key")
+            && is_same("collation")
+            && ["unique", "sparse"].into_iter().all(is_same_flag)
+            && is_same_filter(known, spec)
+            && projected(known) == projected(spec);
+        if !is_same_index {
+            Likeness::Different
+        } else if OPTIONS.iter().all(|option| is_same(option)) && is_same_flag("prepareUnique") {
+            Likeness::Identical
+        } else {
+            Likeness::Equivalent
+        }
+    }
+}
+
+fn is_same_filter(known: &RawDocument, spec: &RawDocument) -> bool {
+    match (filter_of(known), filter_of(spec)) {
+        (Some(known), Some(asked)) => compare_documents(&known, &asked).is_eq(),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+/// The filter of a partial index as one of those who mean the same writes it.
+fn filter_of(spec: &RawDocument) -> Option<RawDocumentBuf> {
+    let filter = spec.get_document("partialFilterExpression").ok()?;
+    let parsed = Filter::parse(filter, &Context::default());
+    Some(parsed.map_or_else(|_| filter.to_owned(), |parsed| parsed.to_document()))
+}
+
+/// The paths that an index over all fields is told to take or to leave out.
+fn projected(spec: &RawDocument) -> Option<BTreeMap<String, bool>> {
+    let mut paths = BTreeMap::new();
+    collect(
+        spec.get_document("wildcardProjection").ok()?,
+        "",
+        &mut paths,
+    );
+    Some(paths)
+}
+
+fn collect(projection: &RawDocument, above: &str, paths: &mut BTreeMap<String, bool>) {
+    for (name, value) in projection.iter().flatten() {
+        let path = format!("{above}{}", name.as_str());
+        match value {
+            RawBsonRef::Document(below) => collect(below, &format!("{path}."), paths),
+            value => {
+                paths.insert(path, is_true(value));
+            }
+        }
+    }
+}
+
+/// Whether the same index is there already; another one of its name or pattern is an error. The one
+/// of the same name is looked at first.
 pub fn is_known<'a>(
     existing: impl Iterator<Item = &'a RawDocumentBuf>,
     spec: &RawDocument,
 ) -> Result<bool, CommandError> {
     let name = spec.get_str("name").unwrap_or("");
-    let key = spec.get_document("key");
-    let key =
-        key.map_err(|error| CommandError::new(ErrorCode::InternalError, error.to_string()))?;
-    let pattern = check_pattern(key)?;
+    let existing: Vec<&RawDocumentBuf> = existing.collect();
+    let mut named = existing.iter();
+    if let Some(known) = named.find(|known| known.get_str("name").is_ok_and(|known| known == name))
+    {
+        return match Likeness::of(known, spec) {
+            Likeness::Identical => Ok(true),
+            Likeness::Equivalent => Err(equivalent(
+                "the same name but different options",
+                spec,
+                known,
+            )),
+            Likeness::Different => Err(other_of_name(spec, known)),
+        };
+    }
     for known in existing {
-        let known_key = known.get_document("key").ok();
-        let same_key = known_key.is_some_and(|known| compare_documents(known, key).is_eq());
-        let same =
-            |option: &&str| known.get(option).ok().flatten() == spec.get(option).ok().flatten();
-        // Indexes of one pattern with different collations are different indexes.
-        let same_pattern = same_key && same(&"collation");
-        let same_name = known.get_str("name").is_ok_and(|known| known == name);
-        let is_set = |spec: &RawDocument, flag| spec.get_bool(flag).unwrap_or(false);
-        let same_flag = |flag| is_set(known, flag) == is_set(spec, flag);
-        let same_options = [
-            "partialFilterExpression",
-            "wildcardProjection",
-            "2dsphereIndexVersion",
-            "bits",
-            "min",
-            "max",
-            "weights",
-            "default_language",
-            "language_override",
-            "textIndexVersion",
-        ]
-        .iter()
-        .all(same)
-            && ["unique", "sparse"].into_iter().all(same_flag);
-        match (same_name, same_pattern) {
-            (_, true) if same_options && !(same(&EXPIRE) && same_flag("prepareUnique")) => {
-                let name = match same_name {
-                    true => "the same name but different options",
-                    false => "a different name and options",
-                };
-                return Err(equivalent(name, spec, known));
-            }
-            (true, true) if same_options => return Ok(true),
-            (_, true) if !same_options && (is_text(known) || pattern.has_plane_field()) => {
-                let name = match same_name {
-                    true => "the same name but different options",
-                    false => "a different name and options",
-                };
-                return Err(equivalent(name, spec, known));
-            }
-            (true, _) => {
-                return Err(CommandError::new(
-                    ErrorCode::IndexKeySpecsConflict,
-                    format!(
-                        "An existing index has the same name as the requested index. When index \
-                         names are not specified, they are auto generated and can cause conflicts. \
-                         Please refer to our documentation. Requested index: {}, existing index: {}",
-                        errors::shown(RawBsonRef::Document(spec)),
-                        errors::shown(RawBsonRef::Document(known))
-                    ),
-                ));
-            }
-            (false, true) if same_options => {
+        match Likeness::of(known, spec) {
+            Likeness::Identical => {
                 return Err(CommandError::new(
                     ErrorCode::IndexOptionsConflict,
                     format!(
@@ -107,8 +157,24 @@ pub fn is_known<'a>(
                     ),
                 ));
             }
-            _ => {}
+            Likeness::Equivalent => {
+                return Err(equivalent("a different name and options", spec, known));
+            }
+            Likeness::Different => {}
         }
     }
     Ok(false)
+}
+
+fn other_of_name(spec: &RawDocument, known: &RawDocument) -> CommandError {
+    CommandError::new(
+        ErrorCode::IndexKeySpecsConflict,
+        format!(
+            "An existing index has the same name as the requested index. When index names are not \
+             specified, they are auto generated and can cause conflicts. Please refer to our \
+             documentation. Requested index: {}, existing index: {}",
+            errors::shown(RawBsonRef::Document(spec)),
+            errors::shown(RawBsonRef::Document(known))
+        ),
+    )
 }

@@ -15,8 +15,9 @@ use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::clustered::CLUSTERED;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use crate::context::{CommandContext, check_database_name};
+use crate::context::CommandContext;
 use crate::cursors::first;
+use crate::names::check_database_name;
 use crate::params::{self, Field};
 use crate::views;
 use crate::virtual_collections::local;

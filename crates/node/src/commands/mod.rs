@@ -40,6 +40,7 @@ pub mod distinct;
 mod drop;
 mod drop_database;
 pub mod drop_indexes;
+mod engine_options;
 pub(crate) mod expire_documents;
 pub mod explain;
 mod explanation;

@@ -18,8 +18,9 @@ use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::insert::Loading;
 use super::validation;
-use crate::context::{CommandContext, check_collection_name};
+use crate::context::CommandContext;
 use crate::errors;
+use crate::names::check_collection_name;
 use crate::read_concern;
 use crate::views;
 use banyan_execution::{InterruptSlot, Row, Rows};

@@ -16,7 +16,7 @@ use banyan_execution::{
 use banyan_query::canonical::{CanonicalQuery, TextScore};
 use banyan_query::cluster_catalog;
 use banyan_query::filter::Filter;
-use banyan_query::pipeline::{Documents, ForeignQuery, GeoNear, Pipeline, Sources};
+use banyan_query::pipeline::{Documents, ForeignQuery, GeoNear, Pipeline, Sources, outside_admin};
 use banyan_query::query_settings::QuerySettings;
 use banyan_query::view::Resolved;
 use banyan_query::{Budget, Context, ErrorKind, JavaScript, QueryError};
@@ -38,6 +38,8 @@ use crate::query_notes::allowed_indexes;
 use crate::reads::later_states;
 use crate::views;
 use crate::virtual_collections::{config, local};
+
+const CURRENT_OP: &str = "$currentOp";
 
 /// The other collections that a pipeline reads, as of one moment. `None` if it reads none.
 pub fn of(
@@ -426,10 +428,8 @@ pub fn documents(
             let indexes = found.iter().flat_map(|(_, found)| &found.indexes);
             Ok(indexes.map(|index| index_stats(ctx, index)).collect())
         }
-        "$currentOp" if ctx.database() != "admin" => Err(elsewhere(
-            "$currentOp must be run against the 'admin' database with {aggregate: 1}",
-        )),
-        "$currentOp" => {
+        CURRENT_OP => {
+            check_place(ctx, CURRENT_OP)?;
             ctx.interrupt();
             let all = flag(argument, "allUsers");
             let operations = ctx.node.operations.all();
@@ -457,6 +457,14 @@ pub fn documents(
 }
 
 /// A stage is asked about another namespace than its own.
+/// Whether a first stage may be asked of this database, whether it is run or explained.
+pub fn check_place(ctx: &CommandContext<'_>, stage: &str) -> Result<(), CommandError> {
+    match stage {
+        CURRENT_OP if ctx.database() != "admin" => Err(elsewhere(&outside_admin(stage))),
+        _ => Ok(()),
+    }
+}
+
 fn elsewhere(why: &str) -> CommandError {
     CommandError::new(ErrorCode::InvalidNamespace, why)
 }

@@ -9,8 +9,9 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use crate::context::{CommandContext, check_database_name};
+use crate::context::CommandContext;
 use crate::errors;
+use crate::names::check_database_name;
 use crate::params::Field;
 use crate::profiler::{BYTES_DEFAULT, Settings};
 

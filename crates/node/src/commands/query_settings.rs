@@ -12,9 +12,10 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use super::cluster_parameter;
 use super::query_stats::check_place;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
-use crate::context::{CommandContext, check_database_name};
+use crate::context::CommandContext;
 use crate::errors;
 use crate::info::ClusterRole;
+use crate::names::check_database_name;
 use crate::params::{self, Field};
 use crate::query_shapes::is_id_query;
 

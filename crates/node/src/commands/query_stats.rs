@@ -1,5 +1,6 @@
 //! `$queryStats`: how often queries of a shape were run, and what that took.
 
+use banyan_query::pipeline::outside_admin;
 use banyan_query::query_stats::Transform;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf};
@@ -30,7 +31,7 @@ pub fn check_place(
         ("admin", None) => Ok(()),
         _ => Err(CommandError::new(
             ErrorCode::InvalidNamespace,
-            format!("{stage} must be run against the 'admin' database with {{aggregate: 1}}"),
+            outside_admin(stage),
         )),
     }
 }

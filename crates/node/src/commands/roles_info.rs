@@ -34,9 +34,22 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         Some(field) => field.bool(),
         None => Ok(false),
     };
-    let as_fragment = ctx
-        .field("showPrivileges")
-        .is_some_and(|field| field.value.as_str() == Some("asUserFragment"));
+    let privileges = ctx.field("showPrivileges");
+    let as_fragment =
+        privileges.is_some_and(|field| field.value.as_str() == Some("asUserFragment"));
+    if privileges.is_some_and(|field| field.is_null()) {
+        return Err(CommandError::new(
+            ErrorCode::BadValue,
+            "Failed to parse 'showPrivileges'. 'showPrivileges' should either be a boolean or the \
+             string 'asUserFragment', given: showPrivileges: null",
+        ));
+    }
+    if as_fragment && ctx.argument().and_then(crate::params::number) == Some(1) {
+        return Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            "Cannot get user fragment for all roles in a database",
+        ));
+    }
     let shown = Shown {
         privileges: !as_fragment && flag("showPrivileges")?,
         restrictions: flag("showAuthenticationRestrictions")?,
@@ -95,8 +108,11 @@ fn describe(
                 false => &["authenticationRestrictions", "privileges"],
             };
             let mut document = without(&role.to_document(), hidden);
-            if shown.restrictions && !role.restrictions.is_empty() {
-                let own = RawArrayBuf::from_iter([role.restrictions.to_array()]);
+            if shown.restrictions {
+                let own = match role.restrictions.is_empty() {
+                    true => RawArrayBuf::new(),
+                    false => RawArrayBuf::from_iter([role.restrictions.to_array()]),
+                };
                 document.append(cstr!("authenticationRestrictions"), own);
             }
             append_inherited(stored, &role, shown, &mut document)?;
@@ -110,11 +126,19 @@ fn describe(
                 "db": name.database.as_str(),
                 "role": name.role.as_str(),
                 "roles": [],
-                "inheritedRoles": [],
             };
             if shown.privileges {
                 document.append(cstr!("privileges"), privileges.to_array());
+            }
+            if shown.restrictions {
+                document.append(cstr!("authenticationRestrictions"), RawArrayBuf::new());
+            }
+            document.append(cstr!("inheritedRoles"), RawArrayBuf::new());
+            if shown.privileges {
                 document.append(cstr!("inheritedPrivileges"), privileges.to_array());
+            }
+            if shown.restrictions {
+                append_restrictions(&mut document, &[]);
             }
             document
         }

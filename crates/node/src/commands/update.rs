@@ -22,9 +22,10 @@ use super::time_series::changes::{self, MetaUpdate};
 use super::validation::{self, BYPASS};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::collation::{Asked, of_collection};
-use crate::context::{CommandContext, check_collection_name};
+use crate::context::CommandContext;
 use crate::errors;
 use crate::forms;
+use crate::names::check_collection_name;
 use crate::params::{self, Field};
 use crate::profiling;
 use crate::reads::query_context;
@@ -35,6 +36,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("update", Run::Future(run))
     .in_transaction()
     .required(&["updates"])
     .form(check_form)
+    .explained(forms::of_explained_write)
     .fields(&["updates", "ordered", "let", BYPASS])
     .ignored(&["runtimeConstants", "encryptionInformation"])
     .computes();
@@ -44,6 +46,7 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
         "updates" => forms::documents(field),
         "ordered" if !field.is_null() => field.strict_bool().map(drop),
+        BYPASS => field.bool().map(drop),
         "runtimeConstants" | "encryptionInformation" => field.document_or_null().map(drop),
         _ => Ok(()),
     }
@@ -53,21 +56,21 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
 const PARSER: &str = "update.updates";
 
 /// One statement, parsed.
-struct Statement<'a> {
-    filter: &'a RawDocument,
-    update: RawBsonRef<'a>,
-    array_filters: Vec<&'a RawDocument>,
+pub struct Statement<'a> {
+    pub filter: &'a RawDocument,
+    pub update: RawBsonRef<'a>,
+    pub array_filters: Vec<&'a RawDocument>,
     constants: Option<&'a RawDocument>,
-    hint: Option<RawBsonRef<'a>>,
-    collation: Option<&'a RawDocument>,
-    multi: bool,
-    upsert: bool,
+    pub hint: Option<RawBsonRef<'a>>,
+    pub collation: Option<&'a RawDocument>,
+    pub multi: bool,
+    pub upsert: bool,
     /// An upsert inserts `$$new` of the constants, and not what the pipeline makes.
     upsert_supplied: bool,
 }
 
 impl<'a> Statement<'a> {
-    fn parse(document: &'a RawDocument) -> Result<Statement<'a>, CommandError> {
+    pub fn parse(document: &'a RawDocument) -> Result<Statement<'a>, CommandError> {
         let (mut filter, mut update) = (None, None);
         let mut statement = Statement {
             filter: document,
@@ -173,7 +176,7 @@ impl Statement<'_> {
     }
 
     /// What the statement is parsed in, if that is not what all are.
-    fn context(&self, common: &Context) -> Result<Option<Context>, CommandError> {
+    pub fn context(&self, common: &Context) -> Result<Option<Context>, CommandError> {
         let collator = match Asked::of(self.collation)? {
             Asked::Named(collator) => collator,
             Asked::Inherited if self.constants.is_none() => return Ok(None),

@@ -79,6 +79,11 @@ fn bad(message: impl Into<String>) -> CommandError {
     CommandError::new(ErrorCode::BadValue, message)
 }
 
+/// A field that is as if it were not there if it is null.
+fn given<'a>(ctx: &CommandContext<'a>, name: &'static str) -> Option<Field<'a>> {
+    ctx.field(name).filter(|field| !field.is_null())
+}
+
 /// The user that the command's own field names.
 fn named(ctx: &CommandContext<'_>) -> Result<UserName, CommandError> {
     let field = Field {
@@ -136,7 +141,7 @@ impl Secret {
         name: &UserName,
         mechanisms: Option<Vec<Mechanism>>,
     ) -> Result<Option<Secret>, CommandError> {
-        let Some(field) = ctx.field("pwd") else {
+        let Some(field) = given(ctx, "pwd") else {
             return Ok(None);
         };
         let password = field.str()?.to_owned();
@@ -145,7 +150,7 @@ impl Secret {
                 "Cannot set the password for users defined on the '$external' database",
             ));
         }
-        let digests = ctx.field("digestPassword").map(|field| field.bool());
+        let digests = given(ctx, "digestPassword").map(|field| field.bool());
         let is_digest = !digests.transpose()?.unwrap_or(true);
         let mechanisms = mechanisms.unwrap_or_else(|| Mechanism::ALL.to_vec());
         if is_digest && mechanisms.contains(&Mechanism::Sha256) {
@@ -241,7 +246,7 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
              the user's source db",
         ));
     }
-    let custom_data = ctx.field("customData").map(|field| field.document());
+    let custom_data = given(ctx, "customData").map(|field| field.document());
     let definition = UserDefinition {
         id: Uuid::from_bytes(*uuid::Uuid::new_v4().as_bytes()),
         credentials: match secret {
@@ -296,7 +301,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
         (None, Some(mechanisms)) => user.credentials = subset(&user.credentials, &mechanisms)?,
         (None, None) => {}
     }
-    if let Some(field) = ctx.field("customData") {
+    if let Some(field) = given(ctx, "customData") {
         user.custom_data = Some(field.document()?.to_owned());
     }
     if let Some(field) = ctx.field("roles") {

@@ -3,6 +3,7 @@
 use banyan_access::administration::{self, user_name};
 use banyan_access::check::Access;
 use banyan_access::copies::without;
+use banyan_document::is_true;
 use banyan_security::role::Granted;
 use banyan_security::{Restrictions, RoleName, UserDefinition};
 use banyan_wire::{CommandError, ErrorCode};
@@ -59,7 +60,9 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
 fn found(ctx: &CommandContext<'_>, shown: &Shown) -> Result<Vec<UserDefinition>, CommandError> {
     let named: Vec<RawBsonRef<'_>> = match ctx.argument() {
         Some(RawBsonRef::Array(names)) => names.into_iter().flatten().collect(),
-        Some(RawBsonRef::Document(all)) if banyan_document::field(all, "forAllDBs").is_some() => {
+        Some(RawBsonRef::Document(all))
+            if banyan_document::field(all, "forAllDBs").is_some_and(is_true) =>
+        {
             return all_of(ctx, None, shown);
         }
         Some(value @ (RawBsonRef::String(_) | RawBsonRef::Document(_))) => vec![value],
@@ -68,15 +71,20 @@ fn found(ctx: &CommandContext<'_>, shown: &Shown) -> Result<Vec<UserDefinition>,
         }
         _ => return Err(bad("UserName must be either a string or an object")),
     };
+    if named.is_empty() {
+        return Err(bad("$and/$or/$nor must be a nonempty array"));
+    }
     let stored = changes::stored(ctx);
-    let mut users = Vec::new();
+    let mut users: Vec<UserDefinition> = Vec::new();
     for value in named {
         if let RawBsonRef::Document(document) = value {
             check_fields(document)?;
         }
         let name = user_name(value, ctx.database())
             .ok_or_else(|| bad("UserName must be either a string or an object"))?;
-        users.extend(stored.user(&name)?);
+        if users.iter().all(|user| user.name != name) {
+            users.extend(stored.user(&name)?);
+        }
     }
     Ok(users)
 }
@@ -135,12 +143,13 @@ fn describe(
     let mut document = without(&user.to_document(), &hidden);
     let mechanisms: RawArrayBuf = user.mechanisms().into_iter().collect();
     document.append(cstr!("mechanisms"), mechanisms);
+    if shown.restrictions && user.restrictions.is_empty() {
+        document.append(cstr!("authenticationRestrictions"), RawArrayBuf::new());
+    }
     if shown.privileges || shown.restrictions {
         let granted = stored.reachable(&user.roles)?.granted(&user.roles);
         append_granted(&mut document, &granted, &granted.roles);
-        if shown.privileges || shown.restrictions {
-            append_restrictions(&mut document, &granted.restrictions);
-        }
+        append_restrictions(&mut document, &granted.restrictions);
     }
     Ok(document)
 }

@@ -13,8 +13,9 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::lookup::definitions;
-use crate::context::{CommandContext, check_collection_name};
+use crate::context::CommandContext;
 use crate::errors;
+use crate::names::check_collection_name;
 use crate::params::Field;
 use crate::reads::query_context;
 

@@ -15,19 +15,11 @@ use super::value::{Value, describe, error, is_nullish, items, type_name, wanted_
 use crate::error::{ErrorKind, QueryError};
 use crate::item_order::{ItemOrder, is_descending};
 use crate::merge_sort;
-
-/// `$firstN` and `$lastN` have a code of their own for what is no object.
-const fn n_codes(not_object: u32) -> NamedCodes {
-    NamedCodes {
-        not_object,
-        unknown: 5787901,
-        missing: &[5787906, 5787907],
-    }
-}
+use crate::n_values;
 
 const N_PARAMETERS: &[Parameter] = &[required("n"), required("input")];
 
-const fn n_values(name: &'static str, not_object: u32, run: Run) -> Operator {
+const fn n_values(name: &'static str, run: Run) -> Operator {
     Operator {
         name,
         form: Form::Named {
@@ -35,7 +27,11 @@ const fn n_values(name: &'static str, not_object: u32, run: Run) -> Operator {
             parameters: N_PARAMETERS,
             run,
             reading: Reading::AsWritten,
-            codes: n_codes(not_object),
+            codes: NamedCodes {
+                not_object: n_values::not_object(name),
+                unknown: n_values::UNKNOWN,
+                missing: &[n_values::MISSING_N, n_values::MISSING_INPUT],
+            },
         },
     }
 }
@@ -44,7 +40,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::fixed("$arrayElemAt", 2, array_elem_at),
     Operator::associative("$concatArrays", concat_arrays),
     Operator::fixed("$first", 1, |args, _| edge(args, false)),
-    n_values("$firstN", 5787801, |args, env| {
+    n_values("$firstN", |args, env| {
         let (array, n) = n_and_input(args)?;
         env.array_of(items(array).take(n))
     }),
@@ -57,13 +53,13 @@ pub(super) const OPERATORS: &[Operator] = &[
         ))))
     }),
     Operator::fixed("$last", 1, |args, _| edge(args, true)),
-    n_values("$lastN", 5787801, |args, env| {
+    n_values("$lastN", |args, env| {
         let (array, n) = n_and_input(args)?;
         let length = items(array).count();
         env.array_of(items(array).skip(length.saturating_sub(n)))
     }),
-    n_values("$maxN", 5787900, |args, env| extreme_n(args, env, true)),
-    n_values("$minN", 5787900, |args, env| extreme_n(args, env, false)),
+    n_values("$maxN", |args, env| extreme_n(args, env, true)),
+    n_values("$minN", |args, env| extreme_n(args, env, false)),
     Operator::asked("$range", 2, 3, range),
     Operator::fixed("$reverseArray", 1, reverse),
     Operator::fixed("$size", 1, size),

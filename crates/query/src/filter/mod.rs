@@ -48,7 +48,7 @@ pub(crate) use divide::{Divided, Part};
 pub(crate) use geo::is_shape;
 pub use geo::{Geo, GeoNear, metered};
 use normalise::Normaliser;
-pub(crate) use operator::is_field_operator;
+pub(crate) use operator::begins_with_operator;
 pub use schema::Schema;
 pub(crate) use schema::first_duplicate;
 pub use tree::{ArrayPosition, MatchNode, Predicate, Where};

@@ -26,8 +26,8 @@ use crate::pattern::{Compiler, Pattern};
 struct Operator {
     name: &'static str,
     parse: for<'d> fn(&At<'_, 'd>, &Element<'d>) -> Result<Option<MatchNode>, QueryError>,
-    /// Whether it can be all there is to a condition.
-    stands_alone: bool,
+    /// Whether it is known as an operator wherever a value could stand, too.
+    begins_condition: bool,
 }
 
 /// The operators of a field. How one matches, is shown and narrows a search is up to the
@@ -113,12 +113,12 @@ static OPERATORS: &[Operator] = &[
     within("$where", |_, _| {
         Err(bad("$where cannot be applied to a field"))
     }),
-    within("$near", near),
-    within("$nearSphere", near),
-    within("$geoNear", near),
-    within("$geoWithin", |at, _| at.geo(Relation::Within)),
-    within("$within", |at, _| at.geo(Relation::Within)),
-    within("$geoIntersects", |at, _| at.geo(Relation::Intersects)),
+    row("$near", near),
+    row("$nearSphere", near),
+    row("$geoNear", near),
+    row("$geoWithin", |at, _| at.geo(Relation::Within)),
+    row("$within", |at, _| at.geo(Relation::Within)),
+    row("$geoIntersects", |at, _| at.geo(Relation::Intersects)),
 ];
 
 type Parse = for<'d> fn(&At<'_, 'd>, &Element<'d>) -> Result<Option<MatchNode>, QueryError>;
@@ -127,16 +127,16 @@ const fn row(name: &'static str, parse: Parse) -> Operator {
     Operator {
         name,
         parse,
-        stands_alone: true,
+        begins_condition: true,
     }
 }
 
-/// One that is no condition by itself.
+/// One that only counts where there are operators for certain.
 const fn within(name: &'static str, parse: Parse) -> Operator {
     Operator {
         name,
         parse,
-        stands_alone: false,
+        begins_condition: false,
     }
 }
 
@@ -145,10 +145,12 @@ fn near(_: &At<'_, '_>, element: &Element<'_>) -> Result<Option<MatchNode>, Quer
     Err(bad(format!("near must be first in: {}", element.name())))
 }
 
-/// Whether a name is that of an operator on a field.
-pub(crate) fn is_field_operator(name: &str) -> bool {
+/// Whether a document begins with an operator on a field, where values may begin with other names.
+pub(crate) fn begins_with_operator(document: &RawDocument) -> bool {
+    let first = elements(document).next();
+    let name = first.as_ref().map_or("", Element::name);
     let mut operators = OPERATORS.iter();
-    operators.any(|operator| operator.stands_alone && operator.name == name)
+    operators.any(|operator| operator.begins_condition && operator.name == name)
 }
 
 /// Where an operator stands.
@@ -330,7 +332,7 @@ impl Parser<'_> {
                     let (pattern, options) = (regex.pattern.as_str(), regex.options.as_str());
                     Predicate::Regex(self.patterns.compile(pattern, options)?)
                 }
-                RawBsonRef::Document(document) if is_operators(document, false) => {
+                RawBsonRef::Document(document) if begins_with_operator(document) => {
                     return Err(bad("no $ expressions in $all"));
                 }
                 other => equality(other)?,

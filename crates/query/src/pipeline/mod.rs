@@ -84,7 +84,7 @@ pub use sample::Sample;
 pub use sequence::Pipeline;
 pub use sort::Sort;
 pub use sort_key::SortKey;
-pub use source::Source;
+pub use source::{Source, outside_admin};
 pub use split::Split;
 pub use split_event::SplitLargeEvent;
 pub use stage::{Changes, Division, Reads, Stage};

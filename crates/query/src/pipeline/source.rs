@@ -20,12 +20,15 @@ pub(super) fn needs_collection(stage: &dyn Stage) -> bool {
     !stage.is_source() || matches!(stage.name(), COLL_STATS | INDEX_STATS)
 }
 
+/// What is said where a stage that is about the whole server is asked elsewhere.
+pub fn outside_admin(stage: &str) -> String {
+    format!("{stage} must be run against the 'admin' database with {{aggregate: 1}}")
+}
+
 /// Why a first stage cannot run on a collection.
 pub(super) fn refuses_collection(stage: &dyn Stage) -> Option<String> {
     match stage.name() {
-        CURRENT_OP => Some(format!(
-            "{CURRENT_OP} must be run against the 'admin' database with {{aggregate: 1}}"
-        )),
+        CURRENT_OP => Some(outside_admin(CURRENT_OP)),
         LIST_LOCAL_SESSIONS => Some(format!(
             "{LIST_LOCAL_SESSIONS} must be run against the database with {{aggregate: 1}}, not a \
              collection"

@@ -11,9 +11,10 @@ use banyan_document::number::Number;
 use banyan_document::writer::DocumentWriter;
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
+use super::array_filter::refuse_features;
 use crate::context::Context;
 use crate::error::QueryError;
-use crate::filter::{Filter, is_field_operator};
+use crate::filter::{Filter, begins_with_operator};
 use crate::item_order::{ItemOrder, is_descending};
 
 #[derive(Clone, Debug)]
@@ -281,10 +282,10 @@ impl Pull {
         match operand {
             RawBsonRef::RegularExpression(_) => wrapped(),
             RawBsonRef::Document(document) => {
-                let first = elements(document).next();
-                if first.is_some_and(|first| is_field_operator(first.name())) {
+                if begins_with_operator(document) {
                     return wrapped();
                 }
+                refuse_features(document)?;
                 Ok(Pull::Documents(Box::new(Filter::parse(document, context)?)))
             }
             other => Ok(Pull::Equal(other.into(), context.collator.clone())),

@@ -73,8 +73,8 @@ impl ArrayFilter {
     }
 }
 
-/// What looks at more than the elements of an array.
-fn refuse_features(filter: &RawDocument) -> Result<(), QueryError> {
+/// Refuses what looks at more than the elements of an array.
+pub(super) fn refuse_features(filter: &RawDocument) -> Result<(), QueryError> {
     for element in elements(filter) {
         let kind = match (element.name(), element.value()) {
             ("$expr" | "$jsonSchema", _) => ErrorKind::QueryFeatureNotAllowed,

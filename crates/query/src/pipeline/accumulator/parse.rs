@@ -12,6 +12,7 @@ use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
 use crate::expression::value::{error, type_name};
 use crate::javascript::Functions;
+use crate::n_values;
 
 pub(super) fn count(_: &'static str, argument: RawBsonRef<'_>, context: &Context) -> Parsed {
     match argument {
@@ -133,11 +134,7 @@ fn object<'a>(
 }
 
 pub(super) fn n_values(name: &'static str, argument: RawBsonRef<'_>, context: &Context) -> Parsed {
-    let code = match name {
-        "$firstN" | "$lastN" => 5787801,
-        _ => 5787900,
-    };
-    let document = object(name, argument, code)?;
+    let document = object(name, argument, n_values::not_object(name))?;
     let (mut input, mut n) = (None, None);
     for (key, value) in document.iter().map_while(Result::ok) {
         match key.as_str() {
@@ -145,17 +142,17 @@ pub(super) fn n_values(name: &'static str, argument: RawBsonRef<'_>, context: &C
             "n" => n = Some(Expression::parse(value, context)?),
             other => {
                 return error(
-                    5787901,
+                    n_values::UNKNOWN,
                     format!("Unknown argument for 'n' operator: {other}"),
                 );
             }
         }
     }
     let Some(n) = n else {
-        return error(5787906, "Missing value for 'n'");
+        return error(n_values::MISSING_N, "Missing value for 'n'");
     };
     let Some(input) = input else {
-        return error(5787907, "Missing value for 'input'");
+        return error(n_values::MISSING_INPUT, "Missing value for 'input'");
     };
     let kind = match name {
         "$firstN" => Kind::Positional { n, last: false },
