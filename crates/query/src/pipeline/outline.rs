@@ -119,7 +119,11 @@ fn check_facet(argument: RawBsonRef<'_>) -> Result<(), QueryError> {
 
 fn check_graph_lookup(argument: RawBsonRef<'_>) -> Result<(), QueryError> {
     match field(object("$graphLookup", argument)?, "from") {
-        Some(_) => Ok(()),
+        Some(from) if is_string_or_object(from) => Ok(()),
+        Some(from) => failed(format!(
+            "$graphLookup 'from' field must be a string, but found {}",
+            type_name(Some(from))
+        )),
         None => failed("missing 'from' option to $graphLookup stage specification"),
     }
 }
