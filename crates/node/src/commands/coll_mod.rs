@@ -118,6 +118,13 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
             .map(|key| time_series::indexes::key_of_known(key, series))
             .transpose()?;
     } else if views::is_view(&node.replica, &namespace)? {
+        // What is to become unique is looked for in a collection, before anything else.
+        if asked
+            .as_ref()
+            .is_some_and(|option| option.unique == Some(true))
+        {
+            views::refuse(&node.replica, &namespace)?;
+        }
         refuse_beside_view(ctx)?;
         // What the part that is not named lets its owner read was not judged.
         if on.is_some() != stages.is_some() && node.access.is_enforced() {
@@ -148,10 +155,11 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     let locks = ctx.lock_exclusive(&[&namespace]).await?;
     index_changes::check_routing(ctx, &namespace)?;
     let Some(collection) = node.replica.store.catalog().find(&namespace).cloned() else {
-        return Err(CommandError::new(
-            ErrorCode::NamespaceNotFound,
-            "ns does not exist",
-        ));
+        return Err(match is_dry_run {
+            // What is only tried takes everything but a collection for a view.
+            true => views::changes::unsupported("index"),
+            false => CommandError::new(ErrorCode::NamespaceNotFound, "ns does not exist"),
+        });
     };
     refuse_for_views(ctx)?;
     let seconds = ctx.field(EXPIRE).map(clustered::parse_change).transpose()?;

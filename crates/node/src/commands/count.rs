@@ -39,6 +39,7 @@ pub struct Parameters<'a> {
 impl<'a> Parameters<'a> {
     pub fn parse(database: &str, body: &'a RawDocument) -> Result<Parameters<'a>, CommandError> {
         let mut parameters = Parameters::default();
+        let mut collation = None;
         for (position, field) in params::fields("count", body).enumerate() {
             match field.name {
                 _ if position == 0 => parameters.collection = collection_name(field.value)?,
@@ -54,12 +55,13 @@ impl<'a> Parameters<'a> {
                     let limit = whole_limit(field)?.unsigned_abs();
                     parameters.limit = Some(limit).filter(|limit| *limit > 0);
                 }
-                "collation" => parameters.collation = Asked::parse(field)?,
+                "collation" => collation = field.document_or_null()?,
                 _ => {}
             }
         }
         parameters.filter = parameters.filter.filter(|filter| !filter.is_empty());
         check_collection_name(database, parameters.collection)?;
+        parameters.collation = Asked::of(collation)?;
         Ok(parameters)
     }
 

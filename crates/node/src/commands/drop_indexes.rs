@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use banyan_access::check::Access;
 use banyan_document::key::KeyPattern;
+use banyan_query::view;
 use banyan_replication::write::catalog_ops;
 use banyan_security::Action;
 use banyan_storage::{CatalogChange, Collection, Index, IndexBuild, IndexId, Namespace};
@@ -51,6 +52,15 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let node = ctx.node;
         let namespace = Namespace::new(ctx.database(), ctx.existing_collection()?);
         let field = ctx.required("index")?;
+        if namespace.collection() == view::COLLECTION {
+            return Err(CommandError::new(
+                ErrorCode::Location(51070),
+                format!(
+                    "Modifications to {} must take an exclusive lock",
+                    view::COLLECTION
+                ),
+            ));
+        }
         let measured = time_series::named(ctx, namespace.collection());
         let key = match (&measured, field.value) {
             (Some((_, series)), RawBsonRef::Document(key)) => {

@@ -83,15 +83,7 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
             "bits" | "min" | "max" => {
                 plane_options.append(option, geo_indexes::plane_option(field)?)
             }
-            CLUSTERED_OPTION => match flag(field)? {
-                true => options.append(option, true),
-                false => {
-                    return Err(clustered::location(
-                        6492800,
-                        "Value 'false' for field 'clustered' is invalid",
-                    ));
-                }
-            },
+            CLUSTERED_OPTION => options.append(option, clustered_flag(field)?),
             "coarsestIndexedLevel" | "finestIndexedLevel" => {
                 options.append(option, whole(field)?);
             }
@@ -342,12 +334,23 @@ fn kept_name(name: String, is_id: bool) -> Result<String, CommandError> {
 /// Refuses the names that mean all indexes, or the one that every collection has.
 pub fn check_name(name: &str, is_id: bool) -> Result<(), CommandError> {
     match name {
-        "*" => Err(refused("The index name '*' is not valid.")),
+        "*" if !is_id => Err(refused("The index name '*' is not valid.")),
         catalog_ops::ID_INDEX if !is_id => Err(refused(
             "The index name '_id_' is reserved for the _id index, which must have key pattern \
              {_id: 1}",
         )),
         _ => Ok(()),
+    }
+}
+
+/// `clustered`, which nothing but true makes sense for.
+pub fn clustered_flag(field: Field<'_>) -> Result<bool, CommandError> {
+    match flag(field)? {
+        true => Ok(true),
+        false => Err(clustered::location(
+            6492800,
+            "Value 'false' for field 'clustered' is invalid",
+        )),
     }
 }
 

@@ -15,7 +15,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use super::lookup::definitions;
 use crate::context::{CommandContext, check_collection_name};
 use crate::errors;
-use crate::params::Field;
+use crate::params::{self, Field};
 use crate::reads::query_context;
 
 /// What `create` and `collMod` say of a view's pipeline.
@@ -24,6 +24,8 @@ pub fn stages(field: Field<'_>) -> Result<Vec<RawDocumentBuf>, CommandError> {
     for (index, stage) in field.array()?.into_iter().flatten().enumerate() {
         match stage {
             RawBsonRef::Document(stage) => stages.push(stage.to_owned()),
+            // Left out, as in MongoDB.
+            value if params::is_null(value) => {}
             value => {
                 let name = format!("{}.{index}", field.name);
                 let item = Field {
