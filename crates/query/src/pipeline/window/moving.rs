@@ -62,7 +62,9 @@ fn alpha_of_count(value: RawBsonRef<'_>) -> Result<Decimal, QueryError> {
             "'N' field must be an integer, but found type {found}"
         )));
     };
-    match number.to_i64_exact() {
+    // A number beyond all counts stands for the greatest one.
+    let is_beyond = number.compare(Number::Int64(i64::MAX)).is_ge() && !number.is_nan();
+    match number.to_i64_exact().or(is_beyond.then_some(i64::MAX)) {
         None => Err(failed(format!(
             "'N' field must be an integer, but found  N: {}. To use a non-integer, use the \
              'alpha' argument instead",
