@@ -56,8 +56,9 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
         "isTimeseriesNamespace" if !matches!(field.value, RawBsonRef::Boolean(_)) => {
             Err(field.wrong_type("type 'bool'"))
         }
-        "index" | VALIDATOR => field.document().map(drop),
+        VALIDATOR => field.document().map(drop),
         "timeseries" => time_series::options::parse(field).map(drop),
+        "index" => IndexOption::parse(field).map(drop),
         "dryRun" | RECORD_IMAGES => field.bool().map(drop),
         "viewOn" => field.str().map(drop),
         "pipeline" => views::changes::stages(field).map(drop),

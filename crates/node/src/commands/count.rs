@@ -78,9 +78,12 @@ fn whole_limit(field: Field<'_>) -> Result<i64, CommandError> {
         CommandError::new(code, message)
     };
     let number = Number::from_raw(field.value).ok_or_else(|| refuse(ErrorCode::BadValue))?;
-    number
-        .to_i64_exact()
-        .ok_or_else(|| refuse(ErrorCode::FailedToParse))
+    match number.to_i64_exact() {
+        None => Err(refuse(ErrorCode::FailedToParse)),
+        // There is no such number without the sign.
+        Some(i64::MIN) => Err(refuse(ErrorCode::BadValue)),
+        Some(limit) => Ok(limit),
+    }
 }
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {

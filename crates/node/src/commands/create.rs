@@ -384,17 +384,16 @@ fn refuse_unindexed_clustered(ctx: &CommandContext<'_>) -> Result<(), CommandErr
 fn refuse_beside_clustered(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
     let is_false = |field: Field<'_>| field.bool().is_ok_and(|asked| !asked);
     let is_false = ctx.field(CLUSTERED).is_some_and(is_false);
-    for field in params::fields("create", ctx.body()).filter(|field| !field.is_null()) {
+    // In the order in which MongoDB looks at them.
+    let names = ["capped", "size", "max", "timeseries", "temp", "viewOn"];
+    let fields = names.iter().filter_map(|name| ctx.field(name));
+    for field in fields.filter(|field| !field.is_null()) {
         let invalid = |message: String| CommandError::new(ErrorCode::InvalidOptions, message);
         return Err(match field.name {
             "capped" if field.bool()? => location(
                 6127800,
                 "Clustered capped collection only available with 'enableTestCommands' server \
                  parameter",
-            ),
-            "viewOn" if !is_false => location(
-                6026500,
-                "The 'clusteredIndex' option is not supported with views",
             ),
             "size" => location(
                 6049200,
@@ -408,6 +407,11 @@ fn refuse_beside_clustered(ctx: &CommandContext<'_>) -> Result<(), CommandError>
                 "{}: 'timeseries' is not allowed with 'clusteredIndex'",
                 ctx.namespace()?
             )),
+            "temp" => return refuse_temporary(ctx),
+            "viewOn" if !is_false => location(
+                6026500,
+                "The 'clusteredIndex' option is not supported with views",
+            ),
             _ => continue,
         });
     }

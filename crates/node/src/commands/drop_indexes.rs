@@ -9,7 +9,7 @@ use banyan_replication::write::catalog_ops;
 use banyan_security::Action;
 use banyan_storage::{CatalogChange, Collection, Index, IndexBuild, IndexId, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawArray, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::clustered;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
@@ -18,7 +18,7 @@ use crate::context::CommandContext;
 use crate::errors;
 use crate::index_builds;
 use crate::index_changes;
-use crate::params::Field;
+use crate::params::{self, Field};
 use crate::role::{IndexLoss, IndexRules};
 use crate::views;
 
@@ -36,8 +36,11 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
         _ if field.name != "index" => true,
         RawBsonRef::String(_) | RawBsonRef::Document(_) => true,
         RawBsonRef::Array(names) => {
+            let is_name = |name| matches!(name, RawBsonRef::String(_));
             let mut names = names.into_iter().flatten();
-            names.all(|name| matches!(name, RawBsonRef::String(_)))
+            // The first one says that these are names. Null among the others is passed over.
+            names.next().is_none_or(is_name)
+                && names.all(|name| is_name(name) || params::is_null(name))
         }
         _ => false,
     };
@@ -220,7 +223,7 @@ fn named(collection: &Collection, field: Field<'_>) -> Result<Chosen, CommandErr
         }
         RawBsonRef::Array(names) => {
             let mut found: Vec<Arc<Index>> = Vec::new();
-            for name in names.into_iter().flatten() {
+            for name in given(names) {
                 let RawBsonRef::String(name) = name else {
                     return Err(field.wrong_type("an array of strings"));
                 };
@@ -240,10 +243,16 @@ fn named(collection: &Collection, field: Field<'_>) -> Result<Chosen, CommandErr
     split(collection, &found)
 }
 
+/// The names of a list.
+fn given(names: &RawArray) -> impl Iterator<Item = RawBsonRef<'_>> {
+    let names = names.into_iter().flatten();
+    names.filter(|name| !params::is_null(*name))
+}
+
 /// Whether all indexes are named: by `*`, or by a list that begins with it, whatever else it has.
 fn names_all(field: Field<'_>) -> bool {
     let first = match field.value {
-        RawBsonRef::Array(names) => names.into_iter().flatten().next(),
+        RawBsonRef::Array(names) => given(names).next(),
         value => Some(value),
     };
     first == Some(RawBsonRef::String("*"))

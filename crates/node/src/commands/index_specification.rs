@@ -100,7 +100,7 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
     }
     let key = text.as_ref().map_or(key, |text| &*text.key);
     let is_id = is_id_key(key);
-    let name = kept_name(name.unwrap_or_default(), is_id)?;
+    let name = kept_name(name, is_id)?;
     if expires.is_some() {
         index_expiry::check_fields(spec, key)?;
     }
@@ -320,14 +320,15 @@ pub fn is_id_key(key: &RawDocument) -> bool {
         && matches!(params::number(first_order(key)), Some(1 | -1))
 }
 
-fn kept_name(name: String, is_id: bool) -> Result<String, CommandError> {
+fn kept_name(name: Option<String>, is_id: bool) -> Result<String, CommandError> {
     match name {
-        _ if is_id => Ok(catalog_ops::ID_INDEX.to_owned()),
-        name if name.is_empty() => Err(CommandError::new(
+        // Whatever else it is called.
+        name if is_id && name.as_deref() != Some("") => Ok(catalog_ops::ID_INDEX.to_owned()),
+        Some(name) if !name.is_empty() => Ok(name),
+        _ => Err(CommandError::new(
             ErrorCode::CannotCreateIndex,
             "index name cannot be empty",
         )),
-        name => Ok(name),
     }
 }
 
