@@ -103,6 +103,10 @@ impl Number {
         }
     }
 
+    pub fn is_finite(self) -> bool {
+        !self.is_nan() && !self.is_infinite()
+    }
+
     pub fn is_zero(self) -> bool {
         match self {
             Int32(v) => v == 0,

@@ -22,7 +22,9 @@ pub fn define(context: &mut Context, variables: &RawDocument) -> Result<(), Quer
 }
 
 fn evaluate(value: RawBsonRef<'_>, context: &Context) -> Result<Option<bson::RawBson>, QueryError> {
-    let expression = Expression::parse(value, context)?;
+    let parse = || Expression::parse(value, context);
+    // Whether it reads a document is told before what its constants fail with.
+    let (expression, failure) = context.folding.keeping_failure(parse)?;
     let mut paths = BTreeSet::new();
     let reads_all = !expression.dependencies(&mut paths);
     if reads_all || !paths.is_empty() {
@@ -32,7 +34,10 @@ fn evaluate(value: RawBsonRef<'_>, context: &Context) -> Result<Option<bson::Raw
              Command Let Expressions run before the query examines any documents.",
         ));
     }
-    expression.evaluate_owned(&RawDocumentBuf::new())
+    match failure {
+        Some(failure) => Err(failure),
+        None => expression.evaluate_owned(&RawDocumentBuf::new()),
+    }
 }
 
 /// Variables that every expression has.

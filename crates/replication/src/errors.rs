@@ -46,9 +46,18 @@ pub fn internal(message: impl Into<String>) -> CommandError {
     CommandError::new(ErrorCode::InternalError, message)
 }
 
-/// Parses a filter outside of any command's variables.
+/// `$where` without an engine for JavaScript.
+const NO_ENGINE: ErrorCode = ErrorCode::Location(6_108_304);
+
+/// Parses a filter outside of any command's variables, where there is no engine for JavaScript.
 pub fn parse_filter(filter: &RawDocument) -> Result<Filter, CommandError> {
-    Filter::parse(filter, &banyan_query::Context::default()).map_err(query)
+    let parsed = Filter::parse(filter, &banyan_query::Context::default()).map_err(query);
+    parsed.map_err(|error| match error.code {
+        NO_ENGINE => {
+            CommandError::new(ErrorCode::BadValue, "$where is not allowed in this context")
+        }
+        _ => error,
+    })
 }
 
 /// A value as MongoDB's messages show it.

@@ -198,9 +198,6 @@ fn parse_max_staleness(
         .map_err(|_| bad(format!("{FIELD} must be a non-negative integer")))?;
     match seconds {
         0 => Ok(None),
-        _ if mode == ReadMode::Primary => {
-            Err(bad(format!("{FIELD} can not be set for the primary mode")))
-        }
         _ if Duration::from_secs(seconds) < SMALLEST_MAX_STALENESS => Err(CommandError::new(
             ErrorCode::MaxStalenessOutOfRange,
             format!(
@@ -208,6 +205,9 @@ fn parse_max_staleness(
                 SMALLEST_MAX_STALENESS.as_secs()
             ),
         )),
+        _ if mode == ReadMode::Primary => {
+            Err(bad(format!("{FIELD} can not be set for the primary mode")))
+        }
         _ => Ok(Some(Duration::from_secs(seconds))),
     }
 }

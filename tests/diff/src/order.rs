@@ -42,7 +42,7 @@ pub fn of(command: &Document) -> Order {
             Some(Bson::Array(stages)) => Walk::default().pipeline(stages),
             _ => Order::Exact,
         },
-        Some("distinct") => Order::Multiset,
+        Some("distinct" | "listCollections") => Order::Multiset,
         Some("update") => of_update(command),
         Some("delete") => of_delete(command),
         Some("count") if command.contains_key("limit") || command.contains_key("skip") => {

@@ -226,6 +226,8 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
         match (parameters.collection, parameters.resolved(ctx)?) {
             (Some(name), Some(view)) => {
+                // What is wrong with the stages' outlines is told before the view is looked at.
+                Pipeline::check_outlines(&parameters.stages).map_err(errors::query)?;
                 let body = view.of_aggregate(ctx.body()).map_err(errors::query)?;
                 of_view(ctx, name, &view, &body).await
             }

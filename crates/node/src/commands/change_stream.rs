@@ -42,6 +42,7 @@ pub fn open(
     context: &Context,
 ) -> Result<Cursor, CommandError> {
     let node = ctx.node;
+    let mut options = Options::parse(first(stages))?;
     if !node.replication.is_replica_set() {
         return Err(CommandError::new(
             ErrorCode::Location(40573),
@@ -49,7 +50,6 @@ pub fn open(
         ));
     }
     check_read_concern(ctx)?;
-    let mut options = Options::parse(first(stages))?;
     let scope = Scope::of(ctx.database(), collection, &options)?;
     let mut pipeline = Pipeline::parse(stages, context).map_err(errors::query)?;
     pipeline.remove_first();

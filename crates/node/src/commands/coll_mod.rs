@@ -56,8 +56,9 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
         "isTimeseriesNamespace" if !matches!(field.value, RawBsonRef::Boolean(_)) => {
             Err(field.wrong_type("type 'bool'"))
         }
-        "index" | VALIDATOR => field.document().map(drop),
+        VALIDATOR => field.document().map(drop),
         "timeseries" => time_series::options::parse(field).map(drop),
+        "index" => IndexOption::parse(field).map(drop),
         "dryRun" | RECORD_IMAGES => field.bool().map(drop),
         "viewOn" => field.str().map(drop),
         "pipeline" => views::changes::stages(field).map(drop),
@@ -118,6 +119,13 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
             .map(|key| time_series::indexes::key_of_known(key, series))
             .transpose()?;
     } else if views::is_view(&node.replica, &namespace)? {
+        // What is to become unique is looked for in a collection, before anything else.
+        if asked
+            .as_ref()
+            .is_some_and(|option| option.unique == Some(true))
+        {
+            views::refuse(&node.replica, &namespace)?;
+        }
         refuse_beside_view(ctx)?;
         // What the part that is not named lets its owner read was not judged.
         if on.is_some() != stages.is_some() && node.access.is_enforced() {
@@ -148,10 +156,11 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     let locks = ctx.lock_exclusive(&[&namespace]).await?;
     index_changes::check_routing(ctx, &namespace)?;
     let Some(collection) = node.replica.store.catalog().find(&namespace).cloned() else {
-        return Err(CommandError::new(
-            ErrorCode::NamespaceNotFound,
-            "ns does not exist",
-        ));
+        return Err(match is_dry_run {
+            // What is only tried takes everything but a collection for a view.
+            true => views::changes::unsupported("index"),
+            false => CommandError::new(ErrorCode::NamespaceNotFound, "ns does not exist"),
+        });
     };
     refuse_for_views(ctx)?;
     let seconds = ctx.field(EXPIRE).map(clustered::parse_change).transpose()?;

@@ -42,6 +42,7 @@ pub struct Parameters<'a> {
 impl<'a> Parameters<'a> {
     pub fn parse(database: &str, body: &'a RawDocument) -> Result<Parameters<'a>, CommandError> {
         let mut parameters = Parameters::default();
+        let mut collation = None;
         for (position, field) in params::fields("count", body).enumerate() {
             match field.name {
                 _ if position == 0 => parameters.collection = collection_name(field.value)?,
@@ -57,12 +58,13 @@ impl<'a> Parameters<'a> {
                     let limit = whole_limit(field)?.unsigned_abs();
                     parameters.limit = Some(limit).filter(|limit| *limit > 0);
                 }
-                "collation" => parameters.collation = Asked::parse(field)?,
+                "collation" => collation = field.document_or_null()?,
                 _ => {}
             }
         }
         parameters.filter = parameters.filter.filter(|filter| !filter.is_empty());
         check_collection_name(database, parameters.collection)?;
+        parameters.collation = Asked::of(collation)?;
         Ok(parameters)
     }
 
@@ -85,9 +87,12 @@ fn whole_limit(field: Field<'_>) -> Result<i64, CommandError> {
         ));
     }
     let number = Number::from_raw(field.value).ok_or_else(|| refuse(ErrorCode::BadValue))?;
-    number
-        .to_i64_exact()
-        .ok_or_else(|| refuse(ErrorCode::FailedToParse))
+    match number.to_i64_exact() {
+        None => Err(refuse(ErrorCode::FailedToParse)),
+        // There is no such number without the sign.
+        Some(i64::MIN) => Err(refuse(ErrorCode::BadValue)),
+        Some(limit) => Ok(limit),
+    }
 }
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {

@@ -9,7 +9,7 @@ use banyan_replication::write::catalog_ops;
 use banyan_replication::write::validation::{ACTION, LEVEL, VALIDATOR};
 use banyan_storage::{CatalogChange, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawDocumentBuf, cstr, rawdoc};
+use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::capped;
 use super::clustered::{self, CLUSTERED, EXPIRE, location};
@@ -77,7 +77,10 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
         .map(views::changes::on)
         .transpose()?;
     refuse_temporary(ctx)?;
+    refuse_half_view(ctx)?;
     let series = time_series::create::parse(ctx)?;
+    refuse_expiration(ctx)?;
+    Others::check_id_index(ctx)?;
     // That there is such a collection is told before what is wrong with its indexes.
     let late = |error: CommandError| match () {
         () if is_of_form(&error) => error,
@@ -85,6 +88,9 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
         () if views::is_view(&node.replica, &namespace).unwrap_or(false) => is_view(&namespace),
         () => error,
     };
+    refuse_unindexed_clustered(ctx).map_err(late)?;
+    let clustered = ctx.field(CLUSTERED).map(clustered::parse).transpose();
+    let clustered = clustered.map_err(late)?.flatten();
     let collation = match collation(ctx) {
         Err(error) if ctx.field("viewOn").is_none_or(|field| field.is_null()) => {
             return Err(late(error));
@@ -101,15 +107,15 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
         reply.append(cstr!("ok"), 1.0);
         reply
     };
-    let clustered = ctx.field(CLUSTERED).map(clustered::parse).transpose();
-    let clustered = clustered.map_err(late)?.flatten();
     if clustered.is_some() && ctx.field("idIndex").is_some_and(|field| !field.is_null()) {
         return Err(late(CommandError::new(
             ErrorCode::InvalidOptions,
             "The 'clusteredIndex' option is not supported with the 'idIndex' option",
         )));
     }
-    let seconds = expiration(ctx, clustered.is_some())?;
+    let seconds = ctx.field(EXPIRE).filter(|field| !field.is_null());
+    let seconds = seconds.map(clustered::parse_seconds).transpose();
+    let seconds = seconds.map_err(late)?;
     if let Some(series) = series {
         if ctx.field("flags").is_some_and(|field| !field.is_null()) {
             return Err(CommandError::new(
@@ -282,18 +288,26 @@ fn create_profile(
     }
 }
 
+/// A pipeline alone makes no view.
+fn refuse_half_view(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+    let given = |name| ctx.field(name).filter(|field| !field.is_null());
+    if given("viewOn").is_some() || given("pipeline").is_none() {
+        return Ok(());
+    }
+    Err(CommandError::new(
+        ErrorCode::InvalidOptions,
+        "'pipeline' requires 'viewOn' to also be specified",
+    ))
+}
+
 /// The view that is to be made, if it is one.
 fn view(ctx: &CommandContext<'_>) -> Result<Option<View>, CommandError> {
-    let invalid = |text: &str| CommandError::new(ErrorCode::InvalidOptions, text);
     let given = |name| ctx.field(name).filter(|field| !field.is_null());
     let on = given("viewOn").map(views::changes::on).transpose()?;
     let stages = given("pipeline").map(views::changes::stages);
     let stages = stages.transpose()?;
     let Some(on) = on else {
-        return match stages {
-            Some(_) => Err(invalid("'pipeline' requires 'viewOn' to also be specified")),
-            None => Ok(None),
-        };
+        return Ok(None);
     };
     refuse_beside_view(ctx)?;
     Ok(Some(View {
@@ -333,38 +347,53 @@ fn collation(ctx: &CommandContext<'_>) -> Result<Option<Collator>, CommandError>
     }
 }
 
-/// When the documents of a clustered collection go, if they do.
-fn expiration(ctx: &CommandContext<'_>, is_clustered: bool) -> Result<Option<i64>, CommandError> {
-    let Some(field) = ctx.field(EXPIRE).filter(|field| !field.is_null()) else {
-        return Ok(None);
+/// Only documents of clustered and of time-series collections go by `expireAfterSeconds`.
+fn refuse_expiration(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+    let given = |name| ctx.field(name).filter(|field| !field.is_null());
+    let Some(field) = given(EXPIRE) else {
+        return Ok(());
     };
-    let series = ctx.field("timeseries").filter(|field| !field.is_null());
-    if !is_clustered && series.is_none() {
-        field.i64()?;
-        return Err(CommandError::new(
-            ErrorCode::InvalidOptions,
-            "'expireAfterSeconds' is only supported on time-series collections or when the \
-             'clusteredIndex' option is specified",
-        ));
+    let is_false = |field: Field<'_>| field.bool().is_ok_and(|asked| !asked);
+    let is_clustered = given(CLUSTERED).is_some_and(|field| !is_false(field));
+    if is_clustered || given("timeseries").is_some() {
+        return Ok(());
     }
-    clustered::parse_seconds(field).map(Some)
+    field.i64()?;
+    Err(CommandError::new(
+        ErrorCode::InvalidOptions,
+        "'expireAfterSeconds' is only supported on time-series collections or when the \
+         'clusteredIndex' option is specified",
+    ))
+}
+
+/// A clustered collection always has its index.
+fn refuse_unindexed_clustered(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+    let given = |name| ctx.field(name).filter(|field| !field.is_null());
+    let automatic = given("autoIndexId").map(|field| field.bool()).transpose()?;
+    let is_document = |field: Field<'_>| matches!(field.value, RawBsonRef::Document(_));
+    if automatic != Some(false) || !given(CLUSTERED).is_some_and(is_document) {
+        return Ok(());
+    }
+    Err(location(
+        6026501,
+        "The 'clusteredIndex' option does not support {autoIndexId: false}",
+    ))
 }
 
 /// Options that a clustered collection cannot have.
 fn refuse_beside_clustered(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
     let is_false = |field: Field<'_>| field.bool().is_ok_and(|asked| !asked);
     let is_false = ctx.field(CLUSTERED).is_some_and(is_false);
-    for field in params::fields("create", ctx.body()).filter(|field| !field.is_null()) {
+    // In the order in which MongoDB looks at them.
+    let names = ["capped", "size", "max", "timeseries", "temp", "viewOn"];
+    let fields = names.iter().filter_map(|name| ctx.field(name));
+    for field in fields.filter(|field| !field.is_null()) {
         let invalid = |message: String| CommandError::new(ErrorCode::InvalidOptions, message);
         return Err(match field.name {
             "capped" if field.bool()? => location(
                 6127800,
                 "Clustered capped collection only available with 'enableTestCommands' server \
                  parameter",
-            ),
-            "viewOn" if !is_false => location(
-                6026500,
-                "The 'clusteredIndex' option is not supported with views",
             ),
             "size" => location(
                 6049200,
@@ -374,14 +403,15 @@ fn refuse_beside_clustered(ctx: &CommandContext<'_>) -> Result<(), CommandError>
                 6049204,
                 "'max' field for capped collections is not allowed on clustered collections",
             ),
-            "autoIndexId" if !field.bool()? => location(
-                6026501,
-                "The 'clusteredIndex' option does not support {autoIndexId: false}",
-            ),
             "timeseries" => invalid(format!(
                 "{}: 'timeseries' is not allowed with 'clusteredIndex'",
                 ctx.namespace()?
             )),
+            "temp" => return refuse_temporary(ctx),
+            "viewOn" if !is_false => location(
+                6026500,
+                "The 'clusteredIndex' option is not supported with views",
+            ),
             _ => continue,
         });
     }

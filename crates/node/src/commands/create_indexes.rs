@@ -27,6 +27,7 @@ use crate::forms;
 use crate::index_builds::{self, Begun, quorum};
 use crate::index_changes;
 use crate::params::{self, Field};
+use crate::views;
 
 pub static SPEC: CommandSpec = CommandSpec::new("createIndexes", Run::Future(run))
     .access(Access::Collection(Action::CreateIndex))
@@ -41,6 +42,7 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
         "indexes" => forms::documents(field),
         "ignoreUnknownIndexOptions" => field.bool().map(drop),
+        "commitQuorum" if !field.is_null() => quorum::read_field(field).map(drop),
         _ => Ok(()),
     }
 }
@@ -65,6 +67,9 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
     let asked = Asked::parse(ctx, measured.as_ref())?;
     let quorum = ctx.field("commitQuorum").filter(|field| !field.is_null());
     let quorum = quorum.map(|field| quorum::parse(node, field)).transpose()?;
+    if measured.is_none() {
+        views::refuse(&node.replica, &namespace)?;
+    }
     let asked = asked.normalized()?;
     let (namespace, created) = match measured {
         Some((buckets, _)) => (buckets.namespace.clone(), false),

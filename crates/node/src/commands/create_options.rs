@@ -40,13 +40,23 @@ impl Others {
         given("indexOptionDefaults")
             .map(index_defaults)
             .transpose()?;
-        // What asks for a view and does not say of what is told that instead.
-        let is_half_view = given("pipeline").is_some() && given("viewOn").is_none();
-        let is_special = given("timeseries").is_some() || given("viewOn").is_some() || is_half_view;
-        match given("idIndex").filter(|_| !is_special) {
-            Some(field) => check_id_index(field.document()?, collation),
+        match id_index(ctx) {
+            Some(field) => check_id_collation(field.document()?, collation),
             None => Ok(()),
         }
+    }
+
+    /// Looks at what is asked of the index over `_id`, but for its collation.
+    pub fn check_id_index(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+        let Some(field) = id_index(ctx) else {
+            return Ok(());
+        };
+        let given = |name| ctx.field(name).is_some_and(|field| !field.is_null());
+        if given("autoIndexId") && !given(CLUSTERED) {
+            return Err(invalid("'idIndex' is not allowed with 'autoIndexId'"));
+        }
+        let index = field.document()?;
+        check_id_index(index, &under_own_name(index))
     }
 
     pub fn parse(ctx: &CommandContext<'_>) -> Result<Others, CommandError> {
@@ -80,9 +90,6 @@ impl Others {
         }
         let automatic = automatic.filter(|_| !is_series);
         let id_index = given("idIndex").filter(|_| !is_series && given(CLUSTERED).is_none());
-        if automatic.is_some() && id_index.is_some() {
-            return Err(invalid("'idIndex' is not allowed with 'autoIndexId'"));
-        }
         match automatic {
             Some(false) if ctx.database() != "local" && given("viewOn").is_none() => {
                 return Err(location(
@@ -198,34 +205,49 @@ fn index_defaults(field: Field<'_>) -> Result<&RawDocument, CommandError> {
     Ok(defaults)
 }
 
-/// The index over `_id`, which nobody makes another way.
-fn check_id_index(
-    index: &RawDocument,
-    collation: Option<&RawDocument>,
-) -> Result<(), CommandError> {
+/// `idIndex`, where a collection with such an index is to be made.
+fn id_index<'a>(ctx: &'a CommandContext<'_>) -> Option<Field<'a>> {
+    let given = |name| ctx.field(name).filter(|field: &Field<'_>| !field.is_null());
+    let is_special = given("timeseries").is_some() || given("viewOn").is_some();
+    given("idIndex").filter(|_| !is_special)
+}
+
+/// The specification under the name that the index over `_id` has: any that is given will do.
+fn under_own_name(index: &RawDocument) -> RawDocumentBuf {
     let mut named = RawDocumentBuf::new();
     for (name, value) in index.iter().flatten() {
-        // Any name will do.
         match (name.as_str(), value) {
             ("name", RawBsonRef::String(_)) => {}
             _ => named.append(name, value),
         }
     }
     named.append(bson::cstr!("name"), "_id_");
+    named
+}
+
+/// The index over `_id`, which nobody makes another way.
+fn check_id_index(index: &RawDocument, named: &RawDocument) -> Result<(), CommandError> {
     // What it is to be is judged as any index first, under a name that none of them is refused for.
-    index_outline::check_form(&named, false)?;
-    index_outline::check_id_options(index)?;
-    let key = index.get_document("key").ok();
-    if !key.is_some_and(specification::is_id_key) {
-        return Err(bad("The field 'key' for an _id index must be {_id: 1}"));
-    }
-    let normalized = specification::normalize(&named)?;
+    index_outline::check_form(named, false)?;
     if index.get("name").ok().flatten().is_none() {
         return Err(CommandError::new(
             ErrorCode::FailedToParse,
             "The 'name' field is a required property of an index specification",
         ));
     }
+    index_outline::check_id_options(index)?;
+    let key = index.get_document("key").ok();
+    if !key.is_some_and(specification::is_id_key) {
+        return Err(bad("The field 'key' for an _id index must be {_id: 1}"));
+    }
+    specification::normalize(named).map(drop)
+}
+
+fn check_id_collation(
+    index: &RawDocument,
+    collation: Option<&RawDocument>,
+) -> Result<(), CommandError> {
+    let normalized = specification::normalize(&under_own_name(index))?;
     let own = normalized.get_document("collation").ok();
     let own = own.filter(|own| **own != *specification::simple());
     match own.is_none() && index.get("collation").ok().flatten().is_none() || own == collation {

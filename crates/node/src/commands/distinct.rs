@@ -59,7 +59,7 @@ pub struct Parameters<'a> {
 impl<'a> Parameters<'a> {
     pub fn parse(database: &str, body: &'a RawDocument) -> Result<Parameters<'a>, CommandError> {
         let mut parameters = Parameters::default();
-        let mut key = None;
+        let (mut key, mut collation) = (None, None);
         for (position, field) in params::fields("distinct", body).enumerate() {
             match field.name {
                 _ if position == 0 => parameters.collection = collection_name(field.value)?,
@@ -67,7 +67,7 @@ impl<'a> Parameters<'a> {
                 "key" => key = Some(field.str()?),
                 "query" => parameters.filter = field.document_or_null()?,
                 "hint" => parameters.hint = Some(field.value),
-                "collation" => parameters.collation = Asked::parse(field)?,
+                "collation" => collation = field.document_or_null()?,
                 _ => {}
             }
         }
@@ -79,6 +79,7 @@ impl<'a> Parameters<'a> {
                 "Key field cannot contain an embedded null byte",
             ));
         }
+        parameters.collation = Asked::of(collation)?;
         Ok(parameters)
     }
 }
@@ -87,6 +88,8 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
         if let Some(view) = views::resolve(ctx, parameters.collection)? {
+            // What is wrong with the query is told before what a view does not let be done.
+            request(ctx, &parameters)?;
             return of_view(ctx, parameters.collection, &view).await;
         }
         let values = ctx.compute(|| distinct(ctx, &parameters)).await?;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use banyan_access::check::Access;
 use banyan_document::key::KeyPattern;
+use banyan_query::view;
 use banyan_replication::write::catalog_ops;
 use banyan_security::Action;
 use banyan_storage::{CatalogChange, Collection, Index, IndexBuild, IndexId, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawArray, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::clustered;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
@@ -17,7 +18,7 @@ use crate::context::CommandContext;
 use crate::errors;
 use crate::index_builds;
 use crate::index_changes;
-use crate::params::Field;
+use crate::params::{self, Field};
 use crate::role::{IndexLoss, IndexRules};
 use crate::views;
 
@@ -35,8 +36,11 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
         _ if field.name != "index" => true,
         RawBsonRef::String(_) | RawBsonRef::Document(_) => true,
         RawBsonRef::Array(names) => {
+            let is_name = |name| matches!(name, RawBsonRef::String(_));
             let mut names = names.into_iter().flatten();
-            names.all(|name| matches!(name, RawBsonRef::String(_)))
+            // The first one says that these are names. Null among the others is passed over.
+            names.next().is_none_or(is_name)
+                && names.all(|name| is_name(name) || params::is_null(name))
         }
         _ => false,
     };
@@ -51,6 +55,15 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let node = ctx.node;
         let namespace = Namespace::new(ctx.database(), ctx.existing_collection()?);
         let field = ctx.required("index")?;
+        if namespace.collection() == view::COLLECTION {
+            return Err(CommandError::new(
+                ErrorCode::Location(51070),
+                format!(
+                    "Modifications to {} must take an exclusive lock",
+                    view::COLLECTION
+                ),
+            ));
+        }
         let measured = time_series::named(ctx, namespace.collection());
         let key = match (&measured, field.value) {
             (Some((_, series)), RawBsonRef::Document(key)) => {
@@ -210,7 +223,7 @@ fn named(collection: &Collection, field: Field<'_>) -> Result<Chosen, CommandErr
         }
         RawBsonRef::Array(names) => {
             let mut found: Vec<Arc<Index>> = Vec::new();
-            for name in names.into_iter().flatten() {
+            for name in given(names) {
                 let RawBsonRef::String(name) = name else {
                     return Err(field.wrong_type("an array of strings"));
                 };
@@ -230,10 +243,16 @@ fn named(collection: &Collection, field: Field<'_>) -> Result<Chosen, CommandErr
     split(collection, &found)
 }
 
+/// The names of a list.
+fn given(names: &RawArray) -> impl Iterator<Item = RawBsonRef<'_>> {
+    let names = names.into_iter().flatten();
+    names.filter(|name| !params::is_null(*name))
+}
+
 /// Whether all indexes are named: by `*`, or by a list that begins with it, whatever else it has.
 fn names_all(field: Field<'_>) -> bool {
     let first = match field.value {
-        RawBsonRef::Array(names) => names.into_iter().flatten().next(),
+        RawBsonRef::Array(names) => given(names).next(),
         value => Some(value),
     };
     first == Some(RawBsonRef::String("*"))

@@ -113,6 +113,7 @@ impl<'a> Parameters<'a> {
             variables: None,
             collation: Asked::default(),
         };
+        let mut collation = None;
         for field in params::fields("findAndModify", body) {
             match field.name {
                 "query" => parameters.query = field.document_or_null()?.unwrap_or(empty),
@@ -129,11 +130,12 @@ impl<'a> Parameters<'a> {
                 "arrayFilters" => parameters.array_filters = Some(params::documents(field)?),
                 "hint" => parameters.hint = write_report::hint(field)?,
                 "let" => parameters.variables = field.document_or_null()?,
-                "collation" => parameters.collation = Asked::parse(field)?,
+                "collation" => collation = field.document_or_null()?,
                 _ => {}
             }
         }
         parameters.check()?;
+        parameters.collation = Asked::of(collation)?;
         Ok(parameters)
     }
 

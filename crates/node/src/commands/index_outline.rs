@@ -145,6 +145,13 @@ pub fn check_form(
     let key = key.ok_or_else(|| required("key"))?;
     let name = name.ok_or_else(|| required("name"))?;
     let clusters = spec.get(CLUSTERED_OPTION).ok().flatten();
+    if let Some(value) = clusters {
+        specification::clustered_flag(Field {
+            command: "createIndexes.indexes",
+            name: CLUSTERED_OPTION,
+            value,
+        })?;
+    }
     if clusters.is_some_and(is_true) && !spec.get_bool("unique").unwrap_or(false) {
         return Err(CommandError::new(
             ErrorCode::CannotCreateIndex,

@@ -86,15 +86,7 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
             "bits" | "min" | "max" => {
                 plane_options.append(option, geo_indexes::plane_option(field)?)
             }
-            CLUSTERED_OPTION => match flag(field)? {
-                true => options.append(option, true),
-                false => {
-                    return Err(clustered::location(
-                        6492800,
-                        "Value 'false' for field 'clustered' is invalid",
-                    ));
-                }
-            },
+            CLUSTERED_OPTION => options.append(option, clustered_flag(field)?),
             geo_indexes::COARSEST | geo_indexes::FINEST => {
                 options.append(option, geo_indexes::level(field)?);
             }
@@ -111,7 +103,7 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
     }
     let key = text.as_ref().map_or(key, |text| &*text.key);
     let is_id = is_id_key(key);
-    let name = kept_name(name.unwrap_or_default(), is_id)?;
+    let name = kept_name(name, is_id)?;
     if expires.is_some() {
         index_expiry::check_fields(spec, key)?;
     }
@@ -300,13 +292,15 @@ pub fn is_id_key(key: &RawDocument) -> bool {
         && matches!(params::number(first_order(key)), Some(1 | -1))
 }
 
-fn kept_name(name: String, is_id: bool) -> Result<String, CommandError> {
+fn kept_name(name: Option<String>, is_id: bool) -> Result<String, CommandError> {
     let refuse = |message| Err(CommandError::new(ErrorCode::CannotCreateIndex, message));
     match name {
-        name if name.is_empty() => refuse("index name cannot be empty"),
-        name if name.contains('\0') => refuse("index name cannot contain NUL bytes"),
+        Some(name) if name.is_empty() => refuse("index name cannot be empty"),
+        Some(name) if name.contains('\0') => refuse("index name cannot contain NUL bytes"),
+        // Whatever else it is called.
         _ if is_id => Ok(catalog_ops::ID_INDEX.to_owned()),
-        name => Ok(name),
+        Some(name) => Ok(name),
+        None => refuse("index name cannot be empty"),
     }
 }
 
@@ -319,6 +313,17 @@ pub fn check_name(name: &str, is_id: bool) -> Result<(), CommandError> {
              {_id: 1}",
         )),
         _ => Ok(()),
+    }
+}
+
+/// `clustered`, which nothing but true makes sense for.
+pub fn clustered_flag(field: Field<'_>) -> Result<bool, CommandError> {
+    match flag(field)? {
+        true => Ok(true),
+        false => Err(clustered::location(
+            6492800,
+            "Value 'false' for field 'clustered' is invalid",
+        )),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
@@ -23,9 +23,6 @@ pub static SPEC: CommandSpec = CommandSpec::new("profile", Run::Inline(run))
 
 const NOTE: &str = "When a filter expression is set, slowms and sampleRate are not used for profiling and \
                     slow-query log lines.";
-
-/// A filter needs an engine for JavaScript.
-const NO_ENGINE: ErrorCode = ErrorCode::Location(6_108_304);
 
 fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let level = level(ctx)?;
@@ -116,7 +113,7 @@ impl Asked {
             None => None,
             Some(RawBsonRef::String("unset")) => Some(Filter::Unset),
             Some(RawBsonRef::Document(filter)) => {
-                Some(Filter::Set(Arc::new(parse_filter(filter)?)))
+                Some(Filter::Set(Arc::new(errors::parse_filter(filter)?)))
             }
             Some(_) => return Err(bad("Expected an object, or the string 'unset'.")),
         };
@@ -127,14 +124,6 @@ impl Asked {
             filter,
         })
     }
-}
-
-/// What matches operations has no engine for JavaScript.
-fn parse_filter(filter: &RawDocument) -> Result<banyan_query::Filter, CommandError> {
-    errors::parse_filter(filter).map_err(|error| match error.code {
-        NO_ENGINE => bad("$where is not allowed in this context"),
-        _ => error,
-    })
 }
 
 fn bad(why: &str) -> CommandError {

@@ -6,7 +6,7 @@ use banyan_access::identity::UserDigest;
 use banyan_execution::Listed;
 use banyan_execution::{InterruptSlot, Row};
 use banyan_wire::CommandError;
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawDocument, RawDocumentBuf};
 
 use super::batch::{Batch, FIRST_BATCH_DEFAULT};
 use super::{Cursor, Opener, Tail};
@@ -121,7 +121,7 @@ pub fn list_filter(
     ctx: &CommandContext<'_>,
 ) -> Result<Option<banyan_query::filter::Filter>, CommandError> {
     match ctx.field("filter") {
-        Some(field) if !matches!(field.value, RawBsonRef::Null) => {
+        Some(field) if !field.is_null() => {
             let filter = field.document()?;
             crate::errors::parse_filter(filter).map(Some)
         }

@@ -16,7 +16,7 @@ use super::lookup::definitions;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::names::check_collection_name;
-use crate::params::Field;
+use crate::params::{self, Field};
 use crate::reads::query_context;
 
 /// What `create` and `collMod` say of a view's pipeline.
@@ -25,6 +25,8 @@ pub fn stages(field: Field<'_>) -> Result<Vec<RawDocumentBuf>, CommandError> {
     for (index, stage) in field.array()?.into_iter().flatten().enumerate() {
         match stage {
             RawBsonRef::Document(stage) => stages.push(stage.to_owned()),
+            // Left out, as in MongoDB.
+            value if params::is_null(value) => {}
             value => {
                 let name = format!("{}.{index}", field.name);
                 let item = Field {

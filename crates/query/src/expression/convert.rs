@@ -57,7 +57,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     to!("$toDouble", Double),
     Operator::special("$toHashedIndexKey", |value, parser| {
         // An array is its one operand and not a list of them.
-        let operand = parser.operand(value)?;
+        let operand = parser.operand_as_it_is(value)?;
         let run: Run = |args, _| {
             let hash = banyan_document::key::hash(args.get(0).unwrap_or(RawBsonRef::Null));
             Ok(Some(RawBsonRef::Int64(hash)))

@@ -173,6 +173,11 @@ impl Expression {
         self.node.as_constant(&self.budget, self.collator.as_ref())
     }
 
+    /// Whether the expression is a constant that has no value.
+    pub fn is_missing(&self) -> bool {
+        matches!(self.node, ExpressionNode::Missing)
+    }
+
     /// The path, if the expression is a plain path into the document (`$a.b`).
     pub fn as_field_path(&self) -> Option<&FieldPath> {
         match &self.node {

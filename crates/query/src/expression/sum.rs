@@ -53,7 +53,10 @@ impl Sum {
         if other.doubles.used {
             self.fold_integers();
             self.doubles.add(other.doubles.sum);
-            self.doubles.add(other.doubles.error);
+            // Nothing that is added rounds the sum anew.
+            if other.doubles.error != 0.0 {
+                self.doubles.add(other.doubles.error);
+            }
         }
         self.decimals = self.decimals.add(other.decimals);
         self.widen(other.widest);

@@ -379,6 +379,7 @@ impl Stage for Densify {
             last: None,
             waiting: None,
             finishing: 0,
+            is_behind_range: false,
             generated: 0,
             holding: start.budget.holding(&consumer::DENSIFY),
             arena: Arena::new(),
@@ -397,6 +398,8 @@ struct DensifyRun {
     waiting: Option<Waiting>,
     /// The partition that is brought to its end.
     finishing: usize,
+    /// Whether the documents have come to the end of an explicit range.
+    is_behind_range: bool,
     generated: u64,
     holding: Holding,
     arena: Arena,
@@ -413,6 +416,8 @@ struct Waiting {
     document: RawDocumentBuf,
     value: RawBson,
     partition: usize,
+    /// Whether there was nothing to make before it when it came.
+    is_made: bool,
 }
 
 impl StageRun for DensifyRun {
@@ -428,10 +433,7 @@ impl StageRun for DensifyRun {
             Some(value) => value,
         };
         // Behind the end of the range nothing is made any more, and nothing is looked at.
-        if let (Bounds::Range(_, high), Some(last)) = (&self.densify.bounds, &self.last)
-            && self.densify.partition.is_empty()
-            && order(last, high.as_raw_bson_ref()).is_ge()
-        {
+        if self.is_behind_range && self.densify.partition.is_empty() {
             return next.push(document);
         }
         self.densify.steps.check(value)?;
@@ -440,10 +442,13 @@ impl StageRun for DensifyRun {
             self.first = Some(value.into());
         }
         self.last = Some(value.into());
+        let following = self.partitions.get_index(partition);
+        let following = following.map(|(_, partition)| &partition.next);
         self.waiting = Some(Waiting {
             document: document.to_owned(),
             value: value.into(),
             partition,
+            is_made: following.is_some_and(|following| order(following, value).is_ge()),
         });
         self.resume(next)
     }
@@ -463,11 +468,25 @@ impl StageRun for DensifyRun {
                 None => break,
             }
         }
-        if let Some((_, partition)) = self.partitions.get_index_mut(waiting.partition)
-            && order(&partition.next, value) == Ordering::Equal
-        {
-            // The next value is reckoned from that of the document, with its type and digits.
-            partition.next = self.densify.steps.next(&waiting.value)?;
+        if let Some((_, partition)) = self.partitions.get_index_mut(waiting.partition) {
+            let following = order(&partition.next, value);
+            // When MongoDB takes the end for reached, which a range of one value has not.
+            self.is_behind_range |= match &self.densify.bounds {
+                Bounds::Range(low, high) => {
+                    let is_single = order(low, high.as_raw_bson_ref()).is_eq();
+                    match order(high, value) {
+                        Ordering::Less if is_single => true,
+                        Ordering::Equal if is_single => false,
+                        Ordering::Less | Ordering::Equal => following.is_le() || waiting.is_made,
+                        Ordering::Greater => false,
+                    }
+                }
+                Bounds::Full | Bounds::Partition => false,
+            };
+            if following.is_eq() {
+                // The next value is reckoned from that of the document, with its type and digits.
+                partition.next = self.densify.steps.next(&waiting.value)?;
+            }
         }
         next.push(&waiting.document)
     }

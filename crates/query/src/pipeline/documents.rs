@@ -6,6 +6,7 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::DocumentWriter;
 
+use super::project;
 use super::stage::Stage;
 use super::stage_run::{Drained, Flow, Next, StageRun, Start};
 use crate::context::Context;
@@ -40,9 +41,12 @@ pub(super) fn parse(
     {
         return error(31325, format!("Unknown expression {name}"));
     }
-    let (expression, slots) = context
-        .scope
-        .recording(|| Expression::parse(value, context));
+    let is_object = operator.is_some_and(|(name, _)| !name.as_str().starts_with('$'));
+    let parse = || match is_object {
+        true => parse_object(value, context),
+        false => Expression::parse(value, context),
+    };
+    let (expression, slots) = context.scope.recording(parse);
     let expression = expression?;
     let known = match slots.is_empty() {
         // What is wrong with them is told when they are read.
@@ -51,6 +55,18 @@ pub(super) fn parse(
     };
     out.push(Arc::new(LiteralDocuments { expression, known }));
     Ok(())
+}
+
+/// An object is no array, which is told when the documents are read. MongoDB has the argument
+/// stand in a `$project`, and reads an object as a part of that.
+fn parse_object(value: RawBsonRef<'_>, context: &Context) -> Result<Expression, QueryError> {
+    let mut projection = DocumentWriter::new();
+    projection.append("documents", value);
+    let projection = projection.finish();
+    project::parse_project(RawBsonRef::Document(&projection), context, &mut Vec::new())?;
+    let mut literal = DocumentWriter::new();
+    literal.append("$literal", value);
+    Expression::parse(RawBsonRef::Document(&literal.finish()), context)
 }
 
 fn evaluate(expression: &Expression) -> Result<Vec<RawBson>, QueryError> {

@@ -48,11 +48,16 @@ pub(super) fn parse(
                 if id.is_some() {
                     return error(15948, "a group's _id may only be specified once");
                 }
-                id = Some(Key::parse(value, context)?);
+                // Its constants are evaluated first, wherever it stands.
+                let parse = || Key::parse(value, context);
+                id = Some(context.folding.at_place(0, parse)?);
             }
             (WILL_BE_MERGED, RawBsonRef::Boolean(true)) => mode = Mode::Partial,
             (DOING_MERGE, RawBsonRef::Boolean(true)) => mode = Mode::Merge,
-            (name, value) => accumulators.push(accumulator::parse(name, value, context)?),
+            (name, value) => {
+                let parse = || accumulator::parse(name, value, context);
+                accumulators.push(context.folding.at_place(1, parse)?);
+            }
         }
     }
     let Some(id) = id else {

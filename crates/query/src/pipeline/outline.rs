@@ -6,6 +6,7 @@ use bson::{RawArray, RawBsonRef, RawDocument};
 
 use banyan_document::field;
 
+use super::foreign::From;
 use super::merge::Specification;
 use super::table::{self, Row};
 use super::write::out_target;
@@ -119,7 +120,14 @@ fn check_facet(argument: RawBsonRef<'_>) -> Result<(), QueryError> {
 
 fn check_graph_lookup(argument: RawBsonRef<'_>) -> Result<(), QueryError> {
     match field(object("$graphLookup", argument)?, "from") {
-        Some(_) => Ok(()),
+        Some(from @ RawBsonRef::String(_)) => From::parse(from, "$graphLookup").map(drop),
+        Some(from) => {
+            from.as_document().map_or(Ok(()), From::check_form)?;
+            failed(format!(
+                "$graphLookup 'from' field must be a string, but found {}",
+                type_name(Some(from))
+            ))
+        }
         None => failed("missing 'from' option to $graphLookup stage specification"),
     }
 }
@@ -132,6 +140,10 @@ fn check_lookup(argument: RawBsonRef<'_>) -> Result<(), QueryError> {
             "$lookup 'from' field must be a string, but found {}",
             type_name(Some(from))
         ));
+    }
+    if let Some(from) = from {
+        from.as_document().map_or(Ok(()), From::check_form)?;
+        From::parse(from, "$lookup")?;
     }
     let pipeline = match field(lookup, "pipeline") {
         None if from.is_none() => return failed("must specify 'pipeline' when 'from' is empty"),

@@ -77,7 +77,12 @@ impl Pipeline {
         let stages: Vec<_> = items(stages)
             .filter_map(|stage| stage.as_document())
             .collect();
-        outline::check(&stages)
+        Pipeline::check_outlines(&stages)
+    }
+
+    /// The same of stages that are known to be documents.
+    pub fn check_outlines(stages: &[&RawDocument]) -> Result<(), QueryError> {
+        outline::check(stages)
     }
 
     /// The stages as they were written, and what they need to know of documents.

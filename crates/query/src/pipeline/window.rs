@@ -175,17 +175,39 @@ fn parse_outputs<'a>(
         context,
     };
     let mut outputs = Vec::new();
+    let mut known = BTreeSet::new();
     for (path, spec) in output.iter().map_while(Result::ok) {
         context.budget.spend_part()?;
         let RawBsonRef::Document(spec) = spec else {
             return Err(failed(format!("The field '{path}' must be an object")));
         };
+        if meets(path.as_str(), &known) {
+            return Err(conflicting());
+        }
+        known.insert(path.as_str());
         outputs.push(Output {
             path: path.as_str().into(),
             function: table::parse(spec, &around)?,
         });
     }
     Ok(outputs)
+}
+
+/// Whether one of the paths is this one, or leads to it or on from it.
+fn meets(path: &str, known: &BTreeSet<&str>) -> bool {
+    let above = |(at, _)| known.contains(&path[..at]);
+    let below = format!("{path}.");
+    let next = known.range(below.as_str()..).next();
+    known.contains(path)
+        || path.match_indices('.').any(above)
+        || next.is_some_and(|next| next.starts_with(&below))
+}
+
+fn conflicting() -> QueryError {
+    QueryError::new(
+        ErrorKind::Location(6307900),
+        "$setWindowFields 'output' specification contains two conflicting paths",
+    )
 }
 
 /// Sets each path to a variable, as `$addFields` does.
@@ -202,10 +224,7 @@ fn setter(output: &RawDocument, context: &Context) -> Result<Projector, QueryErr
     };
     let set = writer.finish();
     Projector::parse_add_fields(&set, &context).map_err(|failed| match failed.kind {
-        ErrorKind::Location(40176) => QueryError::new(
-            ErrorKind::Location(6307900),
-            "$setWindowFields 'output' specification contains two conflicting paths",
-        ),
+        ErrorKind::Location(40176) => conflicting(),
         _ => failed,
     })
 }

@@ -27,8 +27,9 @@ pub(super) fn apply(
     context: &UpdateContext,
 ) -> Result<RawDocumentBuf, QueryError> {
     let finder = Finder::new(document);
-    for rename in &modifiers.renames {
-        rename.check(&finder)?;
+    let mut renames = modifiers.renames.iter();
+    if let Some(error) = renames.find_map(|rename| rename.check(&finder).err()) {
+        return Err(first_error(modifiers, document, context).unwrap_or(error));
     }
     let mut applier = Applier::new(modifiers, document, context, finder);
     if let Err(error) = applier.document(&modifiers.fields, Some(document)) {
@@ -56,13 +57,34 @@ fn first_error(
     if !(2..=PATHS_TRIED_MAX).contains(&paths.len()) {
         return None;
     }
-    paths.iter().find_map(|fields| {
+    let error_at = |fields: &Fields| {
         if context.position.is_none() && meets_position(&modifiers.fields, fields) {
             return Some(no_position());
         }
         let finder = Finder::new(document);
         let mut applier = Applier::new(modifiers, document, context, finder);
         applier.document(fields, Some(document)).err()
+    };
+    let path_of = |fields: &Fields| fields.first_path().map(str::to_owned);
+    paths.iter().find_map(|fields| {
+        let path = path_of(fields)?;
+        let mut renames = modifiers.renames.iter();
+        // A rename is looked at where it leads to.
+        if renames
+            .clone()
+            .any(|rename| rename.from.to_string() == path)
+        {
+            return None;
+        }
+        let Some(rename) = renames.find(|rename| rename.to.to_string() == path) else {
+            return error_at(fields);
+        };
+        let from = Some(rename.from.to_string());
+        let mut sources = paths.iter().filter(|fields| path_of(fields) == from);
+        let refused = rename.check(&Finder::new(document)).err();
+        refused
+            .or_else(|| sources.find_map(error_at))
+            .or_else(|| error_at(fields))
     })
 }
 

@@ -69,6 +69,13 @@ impl Fields {
             .map_or_else(|| name.to_string(), |tree| tree.first_path().to_string())
     }
 
+    pub fn first_path(&self) -> Option<&str> {
+        self.children
+            .iter()
+            .next()
+            .map(|(_, tree)| tree.first_path())
+    }
+
     pub fn get(&self, name: &str) -> Option<&Tree> {
         self.children.get(name)
     }

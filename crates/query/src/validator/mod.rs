@@ -48,7 +48,10 @@ impl Validator {
     pub fn parse(source: &RawDocument, context: &Context) -> Result<Validator, QueryError> {
         refused::check(source)?;
         Ok(Validator {
-            filter: Filter::parse(source, context)?,
+            // A constant that fails does so for each document, as all that fails does.
+            filter: context
+                .folding
+                .ignoring_failures(|| Filter::parse(source, context))?,
             source: source.to_owned(),
             context: context.clone(),
             clause: OnceLock::new(),
@@ -78,9 +81,9 @@ impl Validator {
         document: &RawDocument,
         name: CodeName<'_>,
     ) -> Result<RawDocumentBuf, QueryError> {
-        let clause = self
-            .clause
-            .get_or_init(|| Clause::parse(&self.source, &self.context));
+        let parse = || Clause::parse(&self.source, &self.context);
+        let folding = &self.context.folding;
+        let clause = self.clause.get_or_init(|| folding.ignoring_failures(parse));
         match clause {
             Ok(clause) => clause.explain(document, false, name),
             Err(error) => Err(error.clone()),

@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use banyan_document::element::{field, items};
 use banyan_document::key::{Key, KeyBuilder, KeyError, KeyField, KeyPattern, Keys};
-use banyan_document::path::Path;
-use banyan_document::{element::field, writer::DocumentWriter};
+use banyan_document::path::{Path, position};
+use banyan_document::writer::DocumentWriter;
 use banyan_text::{PLUGIN, TERM_FIELD, TextError, TextIndex};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -40,15 +41,13 @@ impl Text {
         document: &'a RawDocument,
         f: &mut dyn FnMut(&[KeyField<'_>]),
     ) -> Result<(), KeyError> {
-        let scores = self.index.scores(document).map_err(refused)?;
-        if scores.is_empty() {
-            return Ok(());
-        }
         let beside = |paths: &[String]| {
             let values = paths.iter().map(|path| value_at(document, path));
             values.collect::<Result<Vec<KeyField<'a>>, KeyError>>()
         };
+        // They are refused although there may be no terms.
         let (before, after) = (beside(&self.index.before)?, beside(&self.index.after)?);
+        let scores = self.index.scores(document).map_err(refused)?;
         for (term, score) in &scores {
             let term = self.index.key_term(term);
             let mut values: Vec<KeyField<'_>> = Vec::with_capacity(self.layout.fields.len());
@@ -124,7 +123,10 @@ fn value_at<'a>(document: &'a RawDocument, path: &str) -> Result<KeyField<'a>, K
     for part in path.split('.') {
         let next = match value {
             RawBsonRef::Document(inner) => field(inner, part),
-            RawBsonRef::Array(_) => return Err(refused(TextError::ArrayBeside(path.to_owned()))),
+            RawBsonRef::Array(array) => match position(part) {
+                Some(at) => items(array).nth(at).map(|item| item.value()),
+                None => return Err(refused(TextError::ArrayBeside(path.to_owned()))),
+            },
             _ => None,
         };
         match next {
@@ -173,6 +175,8 @@ mod tests {
     fn an_array_beside_the_terms_is_refused() {
         let kind = kind(rawdoc! { "key": { "x": 1, "a": "text" } });
         let refused = kind.keys(&rawdoc! { "x": [1], "a": "tea" }).unwrap_err();
+        assert_eq!(refused.code(), 201);
+        let refused = kind.keys(&rawdoc! { "x": [] }).unwrap_err();
         assert_eq!(refused.code(), 201);
     }
 }

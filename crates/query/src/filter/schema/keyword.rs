@@ -59,46 +59,18 @@ const fn row(name: &'static str, read: Read) -> Keyword {
 static KEYWORDS: &[Keyword] = &[
     row("title", text),
     row("description", text),
-    row("encrypt", encrypt),
-    row("encryptMetadata", encrypt_metadata),
     row("type", json_types),
     row("bsonType", bson_types),
-    row("enum", values),
-    row("allOf", |at, value, rules| {
-        rules.push(Rule::All(schemas(at, value)?));
-        Ok(())
-    }),
-    row("anyOf", |at, value, rules| {
-        rules.push(Rule::Any(schemas(at, value)?));
-        Ok(())
-    }),
-    row("oneOf", |at, value, rules| {
-        rules.push(Rule::One(schemas(at, value)?));
-        Ok(())
-    }),
-    row("not", negation),
-    row("minLength", |at, value, rules| {
-        rules.push(Rule::MinLength(count(at, value)?));
-        Ok(())
-    }),
+    row("pattern", pattern),
     row("maxLength", |at, value, rules| {
         rules.push(Rule::MaxLength(count(at, value)?));
         Ok(())
     }),
-    row("pattern", pattern),
-    row("minimum", |at, value, rules| {
-        limit(
-            at,
-            "exclusiveMinimum",
-            Comparison::Gte,
-            Comparison::Gt,
-            value,
-            rules,
-        )
+    row("minLength", |at, value, rules| {
+        rules.push(Rule::MinLength(count(at, value)?));
+        Ok(())
     }),
-    row("exclusiveMinimum", |at, value, _| {
-        exclusive(at, "minimum", value)
-    }),
+    row("multipleOf", multiple_of),
     row("maximum", |at, value, rules| {
         limit(
             at,
@@ -112,7 +84,19 @@ static KEYWORDS: &[Keyword] = &[
     row("exclusiveMaximum", |at, value, _| {
         exclusive(at, "maximum", value)
     }),
-    row("multipleOf", multiple_of),
+    row("minimum", |at, value, rules| {
+        limit(
+            at,
+            "exclusiveMinimum",
+            Comparison::Gte,
+            Comparison::Gt,
+            value,
+            rules,
+        )
+    }),
+    row("exclusiveMinimum", |at, value, _| {
+        exclusive(at, "minimum", value)
+    }),
     row("minItems", |at, value, rules| {
         rules.push(Rule::MinItems(count(at, value)?));
         Ok(())
@@ -121,17 +105,21 @@ static KEYWORDS: &[Keyword] = &[
         rules.push(Rule::MaxItems(count(at, value)?));
         Ok(())
     }),
+    row("items", item_schemas),
+    row("additionalItems", |at, value, _| {
+        other_items(at, value).map(drop)
+    }),
     row("uniqueItems", |at, value, rules| {
         if flag(at, value)? {
             rules.push(Rule::UniqueItems);
         }
         Ok(())
     }),
-    row("items", item_schemas),
-    row("additionalItems", |at, value, _| {
-        other_items(at, value).map(drop)
-    }),
+    row("encrypt", encrypt),
+    row("encryptMetadata", encrypt_metadata),
+    row("required", required),
     row("properties", properties),
+    row("additionalProperties", additional_properties),
     row("patternProperties", |at, value, rules| {
         // With `additionalProperties`, which has to know them, they are read there.
         match at.keywords.values.contains_key("additionalProperties") {
@@ -139,8 +127,6 @@ static KEYWORDS: &[Keyword] = &[
             false => others(at, Some(value), Others::Any, rules),
         }
     }),
-    row("additionalProperties", additional_properties),
-    row("required", required),
     row("minProperties", |at, value, rules| {
         rules.push(Rule::MinProperties(count(at, value)?));
         Ok(())
@@ -150,6 +136,20 @@ static KEYWORDS: &[Keyword] = &[
         Ok(())
     }),
     row("dependencies", dependencies),
+    row("allOf", |at, value, rules| {
+        rules.push(Rule::All(schemas(at, value)?));
+        Ok(())
+    }),
+    row("anyOf", |at, value, rules| {
+        rules.push(Rule::Any(schemas(at, value)?));
+        Ok(())
+    }),
+    row("oneOf", |at, value, rules| {
+        rules.push(Rule::One(schemas(at, value)?));
+        Ok(())
+    }),
+    row("not", negation),
+    row("enum", values),
 ];
 
 const UNSUPPORTED: [&str; 6] = ["$ref", "$schema", "default", "definitions", "format", "id"];

@@ -11,6 +11,7 @@ mod drop_idle;
 mod lookup_unwind;
 mod push_match;
 mod push_skip;
+mod push_sort;
 mod skip_limit;
 mod sort_limit;
 mod split_match;
@@ -39,6 +40,7 @@ const PASSES: &[Pass] = &[
     ("lookup_unwind", |members, _| {
         Ok(lookup_unwind::run(members))
     }),
+    ("push_sort", |members, _| Ok(push_sort::run(members))),
     ("sort_limit", |members, _| Ok(sort_limit::run(members))),
     ("bucket_bounds", bucket_bounds::run),
 ];

@@ -67,6 +67,7 @@ passes!(
     skip_limit,
     coalesce,
     lookup_unwind,
+    push_sort,
     sort_limit,
     bucket_bounds
 );

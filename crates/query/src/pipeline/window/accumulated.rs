@@ -155,12 +155,13 @@ impl Accumulated {
         let mut values = Vec::with_capacity(ranges.len());
         for range in ranges {
             let mut state = self.state()?.sliding();
-            let numbers = inputs.values.get(range.clone()).unwrap_or_default();
-            let numbers = numbers.iter().flatten().filter(|input| is_number(input));
-            let numbers = numbers.take(2).count();
+            let window = inputs.values.get(range.clone()).unwrap_or_default();
             self.take(&mut state, range, inputs)?;
             let value = state.finish(&self.kind, inputs.budget)?;
-            let value = self.narrowed(value, numbers);
+            let value = match self.kind {
+                Kind::StdDev { sample } => deviation(value, sample, window),
+                _ => self.narrowed(value),
+            };
             hold(Some(&value), holding)?;
             values.push(Some(value));
         }
@@ -184,7 +185,7 @@ impl Accumulated {
                 sliding.gather().finish(part, &mut state);
             }
             let value = state.finish(&self.kind, budget)?;
-            let value = self.narrowed(value, 0);
+            let value = self.narrowed(value);
             hold(Some(&value), holding)?;
             values.push(Some(value));
         }
@@ -222,18 +223,28 @@ impl Accumulated {
         Ok(())
     }
 
-    /// As MongoDB gives the results of windows that slide: sums as the narrowest type, the
-    /// deviation of one number as an integer, and the sample's deviation of none as a zero.
-    fn narrowed(&self, value: RawBson, numbers: usize) -> RawBson {
+    /// As MongoDB gives the sums of windows that slide: as the narrowest type.
+    fn narrowed(&self, value: RawBson) -> RawBson {
         match (&self.kind, value) {
             (Kind::Sum, RawBson::Int64(sum)) => Number::narrow(sum).to_raw().into(),
-            (Kind::StdDev { sample: false }, RawBson::Double(0.0)) if numbers == 1 => {
-                RawBson::Int32(0)
-            }
-            // No deviations are divided by one less than no numbers.
-            (Kind::StdDev { sample: true }, RawBson::Null) if numbers == 0 => RawBson::Double(-0.0),
             (_, value) => value,
         }
+    }
+}
+
+/// As MongoDB gives the deviations of windows that slide: none where a number is an infinity or
+/// NaN, that of one number as an integer, and the sample's deviation of no numbers as a zero.
+fn deviation(value: RawBson, sample: bool, window: &[Option<RawBson>]) -> RawBson {
+    let inputs = window.iter().flatten();
+    let numbers = inputs.filter_map(|input| Number::from_raw(input.as_raw_bson_ref()));
+    if numbers.clone().any(|number| !number.is_finite()) {
+        return RawBson::Null;
+    }
+    match (numbers.take(2).count(), value) {
+        (1, RawBson::Double(0.0)) if !sample => RawBson::Int32(0),
+        // No deviations are divided by one less than no numbers.
+        (0, RawBson::Null) if sample => RawBson::Double(-0.0),
+        (_, value) => value,
     }
 }
 
@@ -273,7 +284,7 @@ impl Finish for Numbers<'_> {
     }
 }
 
-/// The places of the least or the greatest values; of equal ones, of the first.
+/// The places of the least or the greatest values; of equal ones, of the first and of the last.
 struct Extremes<'i> {
     values: &'i [Option<RawBson>],
     greatest: bool,
@@ -303,7 +314,7 @@ impl Gather for Extremes<'_> {
         };
         let order = compare_collated(b, a, self.collator);
         let better = match self.greatest {
-            true => order.is_gt(),
+            true => order.is_ge(),
             false => order.is_lt(),
         };
         if better { later } else { earlier }
@@ -316,8 +327,4 @@ impl Finish for Extremes<'_> {
             *value = self.value(part).map(Into::into);
         }
     }
-}
-
-fn is_number(value: &RawBson) -> bool {
-    Number::from_raw(value.as_raw_bson_ref()).is_some()
 }

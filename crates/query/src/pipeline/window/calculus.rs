@@ -86,6 +86,23 @@ fn parse_unit(value: RawBsonRef<'_>) -> Result<i64, QueryError> {
     })
 }
 
+/// Both values between which a slope lies: numbers, or dates.
+fn ends(from: Value<'_>, to: Value<'_>) -> Result<(Number, Number), QueryError> {
+    let is_date = |value| matches!(value, Some(RawBsonRef::DateTime(_)));
+    let mismatch = |message| Err(QueryError::new(ErrorKind::TypeMismatch, message));
+    match (number(from), number(to)) {
+        (Some(_), Some(_)) if is_date(to) && !is_date(from) => {
+            mismatch("$divide only supports numeric types, not date".into())
+        }
+        (Some(first), Some(last)) if is_date(to) == is_date(from) => Ok((first, last)),
+        _ => mismatch(format!(
+            "can't $subtract {} from {}",
+            type_name(from),
+            type_name(to)
+        )),
+    }
+}
+
 /// A number; a date counts in milliseconds.
 fn number(value: Value<'_>) -> Option<Number> {
     match value? {
@@ -170,12 +187,7 @@ impl Points<'_> {
         if is_nullish(y1) || is_nullish(y2) {
             return error(5624903, "$derivative input must not be null or missing");
         }
-        let (Some(from), Some(to)) = (number(y1), number(y2)) else {
-            return Err(QueryError::new(
-                ErrorKind::TypeMismatch,
-                format!("can't $subtract {} from {}", type_name(y1), type_name(y2)),
-            ));
-        };
+        let (from, to) = ends(y1, y2)?;
         let run = x2.subtract(x1);
         if run.is_zero() {
             return Ok(RawBson::Null);
@@ -223,19 +235,28 @@ impl Points<'_> {
         let zero = Number::Int32(0);
         // No window has those that are not wanted.
         let (mut end, mut points) = (0, Vec::new());
+        // How many of the points before each one are NaN.
+        let mut nans = vec![0_usize];
         // What the windows that begin with the first document have in common.
         let mut whole: Option<(usize, Number)> = None;
         for range in ranges {
             while end < range.end {
                 partition.budget.spend(1)?;
-                points.push(match wanted.get(end) {
+                let (x, y) = match wanted.get(end) {
                     Some(true) => self.point(end)?,
                     _ => (zero, zero),
-                });
+                };
+                let before = nans.last().copied().unwrap_or_default();
+                nans.push(before + usize::from(x.is_nan() || y.is_nan()));
+                points.push((x, y));
                 end += 1;
             }
             if range.is_empty() {
                 areas.push(Some(RawBson::Null));
+                continue;
+            }
+            if nans.get(range.start) != nans.get(range.end) {
+                areas.push(Some(RawBson::Double(f64::NAN)));
                 continue;
             }
             let (from, area) = match whole {
@@ -246,8 +267,8 @@ impl Points<'_> {
             for pair in points.get(from..range.end).unwrap_or_default().windows(2) {
                 partition.budget.spend(1)?;
                 if let [(x1, y1), (x2, y2)] = *pair {
-                    let height = y1.add(y2).divide(Number::Int32(2));
-                    sum = sum.add(x2.subtract(x1).multiply(height.unwrap_or(y1)));
+                    let twice = x2.subtract(x1).multiply(y1.add(y2));
+                    sum = sum.add(twice.divide(Number::Double(2.0)).unwrap_or(twice));
                 }
             }
             if range.start == 0 {

@@ -13,6 +13,7 @@ use super::function::{Call, Function, Values};
 use super::partition::Partition;
 use crate::error::QueryError;
 use crate::expression::Expression;
+use crate::expression::sum::Sum;
 use crate::expression::value::{items, show, type_name};
 use crate::memory::Holding;
 
@@ -61,7 +62,9 @@ fn alpha_of_count(value: RawBsonRef<'_>) -> Result<Decimal, QueryError> {
             "'N' field must be an integer, but found type {found}"
         )));
     };
-    match number.to_i64_exact() {
+    // A number beyond all counts stands for the greatest one.
+    let is_beyond = number.compare(Number::Int64(i64::MAX)).is_ge() && !number.is_nan();
+    match number.to_i64_exact().or(is_beyond.then_some(i64::MAX)) {
         None => Err(failed(format!(
             "'N' field must be an integer, but found  N: {}. To use a non-integer, use the \
              'alpha' argument instead",
@@ -145,37 +148,30 @@ pub(super) fn parse_covariance(
     }))
 }
 
-/// Kept by Welford's method.
-#[derive(Clone, Copy, Debug)]
+/// Kept by Welford's method. Pairs with an infinity or NaN are no part of the means.
+#[derive(Clone, Copy, Debug, Default)]
 struct CoMoment {
     count: i64,
-    mean_x: Number,
-    mean_y: Number,
-    products: Number,
+    mean_x: Sum,
+    mean_y: Sum,
+    products: Sum,
 }
 
 impl CoMoment {
-    fn new() -> CoMoment {
-        let zero = Number::Double(0.0);
-        CoMoment {
-            count: 0,
-            mean_x: zero,
-            mean_y: zero,
-            products: zero,
-        }
-    }
-
     fn add(&mut self, (x, y): (Number, Number)) {
+        if !(x.is_finite() && y.is_finite()) {
+            self.products.add(marker(x));
+            self.products.add(marker(y));
+            return;
+        }
         self.count += 1;
         let count = Number::Double(self.count as f64);
-        let distance = x.subtract(self.mean_x);
-        let step = distance.divide(count).unwrap_or(distance);
-        self.mean_x = self.mean_x.add(step);
-        let apart = y.subtract(self.mean_y);
-        self.mean_y = self.mean_y.add(apart.divide(count).unwrap_or(apart));
-        self.products = self
-            .products
-            .add(distance.multiply(y.subtract(self.mean_y)));
+        let distance = x.subtract(self.mean_x.total());
+        self.mean_x.add(distance.divide(count).unwrap_or(distance));
+        let apart = y.subtract(self.mean_y.total());
+        self.mean_y.add(apart.divide(count).unwrap_or(apart));
+        self.products
+            .add(distance.multiply(y.subtract(self.mean_y.total())));
     }
 
     fn covariance(&self, sample: bool) -> RawBson {
@@ -183,8 +179,21 @@ impl CoMoment {
         if degrees <= 0 {
             return RawBson::Null;
         }
-        let covariance = self.products.divide(Number::Double(degrees as f64));
+        if self.count == 1 {
+            return RawBson::Double(0.0);
+        }
+        let products = self.products.total();
+        let covariance = products.divide(Number::Double(degrees as f64));
         covariance.map_or(RawBson::Null, |covariance| covariance.to_raw().into())
+    }
+}
+
+/// What of a pair that is not finite makes the covariance an infinity or NaN. A NaN alone does not
+/// make it a decimal.
+fn marker(number: Number) -> Number {
+    match number.is_nan() {
+        true => Number::Double(f64::NAN),
+        false => number,
     }
 }
 
@@ -199,11 +208,11 @@ impl Function for Covariance {
         let (ranges, pairs) = ranges.with_inputs(partition, &self.pair, &wanted, holding)?;
         let pairs: Vec<_> = pairs.iter().map(|value| pair(value.as_ref())).collect();
         let mut values = Vec::with_capacity(pairs.len());
-        let (mut known, mut taken) = (CoMoment::new(), 0);
+        let (mut known, mut taken) = (CoMoment::default(), 0);
         for range in ranges {
             let mut moment = match self.window.is_left_unbounded() {
                 true => known,
-                false => CoMoment::new(),
+                false => CoMoment::default(),
             };
             let from = match self.window.is_left_unbounded() {
                 true => taken,

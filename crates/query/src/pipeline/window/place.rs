@@ -107,7 +107,7 @@ struct Shift {
     output: Expression,
     by: i64,
     /// Where there is no such document.
-    default: RawBson,
+    default: Option<RawBson>,
 }
 
 pub(super) fn parse_shift(
@@ -120,7 +120,7 @@ pub(super) fn parse_shift(
     let RawBsonRef::Document(document) = call.argument else {
         return Err(failed("Argument to $shift must be an object"));
     };
-    let (mut output, mut by, mut default) = (None, None, RawBson::Null);
+    let (mut output, mut by, mut default) = (None, None, Some(RawBson::Null));
     for (name, value) in document.iter().map_while(Result::ok) {
         match name.as_str() {
             "output" => output = Some(Expression::parse(value, around.context)?),
@@ -136,12 +136,13 @@ pub(super) fn parse_shift(
             }
             "default" => {
                 let expression = Expression::parse(value, around.context)?;
-                let Some(value) = expression.as_constant() else {
+                let value = expression.as_constant();
+                if value.is_none() && !expression.is_missing() {
                     return Err(failed(
                         "'$shift:default' expression must yield a constant value.",
                     ));
-                };
-                default = value.into();
+                }
+                default = value.map(Into::into);
             }
             _ => return Err(failed("Unknown argument in $shift")),
         }
@@ -177,7 +178,7 @@ impl Function for Shift {
         for at in 0..count {
             let value = match other(at).and_then(|other| outputs.get(other)) {
                 Some(value) => value.clone()?,
-                None => Some(self.default.clone()),
+                None => self.default.clone(),
             };
             hold(value.as_ref(), holding)?;
             partition.budget.spend(1)?;
