@@ -214,6 +214,9 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
             "cannot use a positional projection and return the new document",
         ));
     }
+    let asks = projection.as_ref().is_some_and(Projection::needs_position);
+    let positions = asks.then(|| Filter::as_written(parameters.query, &context));
+    let positions = positions.transpose().map_err(errors::query)?;
     let write_context = WriteContext {
         bypass_validation: validation::is_bypassed(ctx)?,
         ..ctx.write_context()
@@ -271,9 +274,9 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     };
     let value = match (value, &projection) {
         (Some(document), Some(projection)) => {
-            let position = match projection.needs_position() {
-                true => target.filter.matches_with_position(&document),
-                false => Ok(None),
+            let position = match &positions {
+                Some(filter) => filter.matches_with_position(&document),
+                None => Ok(None),
             };
             let position = position.map_err(errors::query)?;
             let shown = projection

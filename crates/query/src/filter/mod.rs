@@ -113,10 +113,7 @@ impl Filter {
     }
 
     /// The filter of a query with its conditions in the order in which they are written.
-    pub(crate) fn as_written(
-        filter: &RawDocument,
-        context: &Context,
-    ) -> Result<Filter, QueryError> {
+    pub fn as_written(filter: &RawDocument, context: &Context) -> Result<Filter, QueryError> {
         let parse = || parse::Parser::of_query(context).document(filter);
         let root = context.folding.after_parsing(parse)?;
         let normaliser = Normaliser {
