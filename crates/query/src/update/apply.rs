@@ -9,10 +9,10 @@ use banyan_document::kind;
 use banyan_document::number::Number;
 use banyan_document::path::{Path, position};
 use banyan_document::writer::DocumentWriter;
-use bson::{RawArray, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
 use super::array::{ValueSet, write_set, write_without};
-use super::kind::{Modifiers, UpdateContext};
+use super::kind::{Modifiers, Transformed, UpdateContext};
 use super::modifier::{BitOperation, Modifier};
 use super::parse::dollar_prefixed;
 use super::show;
@@ -25,7 +25,7 @@ pub(super) fn apply(
     modifiers: &Modifiers,
     document: &RawDocument,
     context: &UpdateContext,
-) -> Result<RawDocumentBuf, QueryError> {
+) -> Result<Transformed, QueryError> {
     let finder = Finder::new(document);
     let mut renames = modifiers.renames.iter();
     if let Some(error) = renames.find_map(|rename| rename.check(&finder).err()) {
@@ -39,7 +39,10 @@ pub(super) fn apply(
     if modifiers.positional && context.position.is_none() {
         return Err(no_position());
     }
-    Ok(applier.writer.finish())
+    Ok(Transformed {
+        after: applier.writer.finish(),
+        is_written: applier.is_written,
+    })
 }
 
 /// An update of more paths names the error that is met first.
@@ -114,6 +117,8 @@ struct Applier<'a> {
     writer: DocumentWriter,
     /// The names from the root to where the walk is, for messages.
     path: Vec<String>,
+    /// Something is written anew, whether or not it is other than before.
+    is_written: bool,
 }
 
 /// Where a value is written: under a name, or as the next item of an array.
@@ -140,6 +145,7 @@ impl<'a> Applier<'a> {
             context,
             writer: DocumentWriter::with_capacity(root.as_bytes().len() + 64),
             path: Vec::new(),
+            is_written: false,
         }
     }
 
@@ -480,6 +486,8 @@ impl<'a> Applier<'a> {
         };
         match &leaf.modifier {
             Modifier::Push(push) => {
+                let is_empty = array.is_none_or(RawArray::is_empty);
+                self.is_written |= push.sorts() && !is_empty;
                 self.begin_array(slot);
                 push.write(array, &mut self.writer)?;
                 self.writer.end();
@@ -639,6 +647,7 @@ impl<'a> Applier<'a> {
     /// Writes what comes of arithmetic. A result that equals the value and is of its type leaves it
     /// as it is written: zero with its sign, a decimal with its trailing zeros.
     fn settle(&mut self, slot: Slot<'_>, existing: Option<&Element<'_>>, result: Number) {
+        self.is_written |= result.is_nan();
         let result = result.to_raw();
         let is_same = |value: RawBsonRef<'_>| match result {
             RawBsonRef::Double(_) | RawBsonRef::Decimal128(_) => {
@@ -670,6 +679,7 @@ impl<'a> Applier<'a> {
     /// An item that is taken away leaves null behind, so that the others keep their positions.
     fn remove(&mut self, slot: Slot<'_>, existing: Option<&Element<'_>>) {
         if let (Slot::Item, Some(_)) = (slot, existing) {
+            self.is_written = true;
             self.writer.push(RawBsonRef::Null);
         }
     }

@@ -42,6 +42,11 @@ impl Push {
         self.position.is_none() && self.slice.is_none() && self.sort.is_none()
     }
 
+    /// Whether it sorts the items.
+    pub fn sorts(&self) -> bool {
+        self.sort.is_some()
+    }
+
     pub fn parse(operand: RawBsonRef<'_>, context: &Context) -> Result<Push, QueryError> {
         let mut push = Push {
             items: Vec::new(),

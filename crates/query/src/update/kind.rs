@@ -74,3 +74,12 @@ pub(super) fn too_deep() -> QueryError {
     let message = format!("Document exceeds maximum nested object depth: {MAX_DEPTH}");
     QueryError::new(ErrorKind::Overflow, message)
 }
+
+/// What an update makes of a document.
+pub(super) struct Transformed {
+    pub after: RawDocumentBuf,
+    /// It counts as another document, and is written, even where it is as it was: MongoDB compares what
+    /// an update brings with what is there, and not the documents before and after. So it does not see
+    /// that a replacement without an `_id` changes nothing, nor a sum that is NaN.
+    pub is_written: bool,
+}

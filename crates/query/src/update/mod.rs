@@ -37,7 +37,7 @@ pub use kind::UpdateContext;
 pub use replace::{lacks_timestamps, with_timestamps};
 pub(crate) use tree::compare_names;
 
-use kind::{Kind, too_deep};
+use kind::{Kind, Transformed, too_deep};
 use parse::dollar_prefixed;
 
 /// A parsed update.
@@ -106,8 +106,8 @@ impl Update {
         if let Some(name) = &self.dollar_prefixed {
             return Err(dollar_prefixed(name, name));
         }
-        let after = self.transform(document, context)?;
-        if after.as_bytes() == document.as_bytes() {
+        let Transformed { after, is_written } = self.transform(document, context)?;
+        if !is_written && after.as_bytes() == document.as_bytes() {
             return Ok(None);
         }
         self.check_id(document, &after)?;
@@ -136,7 +136,7 @@ impl Update {
                 refuse_array_id(supplied)?;
                 replace::replace(&seed, supplied, &context)
             }
-            None => self.transform(&seed, &context)?,
+            None => self.transform(&seed, &context)?.after,
         };
         self.check_id(&seed, &after)?;
         let after = upsert::with_id_first(&after);
@@ -148,9 +148,12 @@ impl Update {
         &self,
         document: &RawDocument,
         context: &UpdateContext,
-    ) -> Result<RawDocumentBuf, QueryError> {
+    ) -> Result<Transformed, QueryError> {
         match &self.kind {
-            Kind::Replacement(replacement) => Ok(replace::replace(document, replacement, context)),
+            Kind::Replacement(replacement) => Ok(Transformed {
+                after: replace::replace(document, replacement, context),
+                is_written: replacement.as_bytes() != document.as_bytes(),
+            }),
             Kind::Modifiers(modifiers) => apply::apply(modifiers, document, context),
             Kind::Pipeline(pipeline) => replace::run(pipeline, document),
         }

@@ -5,7 +5,7 @@ use banyan_document::writer::DocumentWriter;
 use bson::spec::ElementType;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
 
-use super::kind::UpdateContext;
+use super::kind::{Transformed, UpdateContext};
 use crate::error::{ErrorKind, QueryError};
 use crate::pipeline::Pipeline;
 
@@ -66,10 +66,7 @@ pub(super) fn replace(
 
 /// Runs one document through the pipeline. It keeps its `_id` unless a stage gives another; that
 /// is in front, wherever the stages put it.
-pub(super) fn run(
-    pipeline: &Pipeline,
-    document: &RawDocument,
-) -> Result<RawDocumentBuf, QueryError> {
+pub(super) fn run(pipeline: &Pipeline, document: &RawDocument) -> Result<Transformed, QueryError> {
     let input = std::iter::once(Ok::<_, QueryError>(document));
     let Some(result) = pipeline.run(input, None)?.next() else {
         let message = "the update's pipeline gave no document";
@@ -77,16 +74,23 @@ pub(super) fn run(
     };
     let result: RawDocumentBuf = result?;
     let first = elements(&result).next();
+    let as_it_is = |after| Transformed {
+        after,
+        is_written: false,
+    };
     if first.is_some_and(|first| first.name() == "_id") {
-        return Ok(result);
+        return Ok(as_it_is(result));
     }
     let Some(id) = field(&result, "_id").or_else(|| field(document, "_id")) else {
-        return Ok(result);
+        return Ok(as_it_is(result));
     };
     let mut writer = DocumentWriter::with_capacity(result.as_bytes().len() + 32);
     writer.append("_id", id);
     for element in elements(&result).filter(|element| element.name() != "_id") {
         writer.append_element(&element);
     }
-    Ok(writer.finish())
+    Ok(Transformed {
+        after: writer.finish(),
+        is_written: true,
+    })
 }
