@@ -29,6 +29,8 @@ const MIB: u64 = 1024 * 1024;
 /// level has so many runs.
 const HALT_SEALED: usize = 4;
 const HALT_RUNS: usize = 30;
+/// After so many bytes it is looked whether it would: looking costs as much as a small write.
+const LOOK_EVERY_BYTES: u64 = MIB;
 const HALT_PAUSE: Duration = Duration::from_millis(1);
 const HALT_MAX: Duration = Duration::from_secs(10);
 /// So many keys are removed in one batch.
@@ -95,6 +97,8 @@ pub(crate) struct Engine {
     /// What was visible when the batch that is being put into the engine began: all of that is whole.
     /// The highest number while there is no such batch.
     whole_until: AtomicU64,
+    /// Written since it was last looked whether the engine would halt writers.
+    unlooked_bytes: AtomicU64,
     early_sync: EarlySync,
     // Dropped last: the lock outlives the engine.
     pub(crate) directory: DataDirectory,
@@ -132,6 +136,7 @@ impl Engine {
             persisting: Mutex::new(()),
             committing: Mutex::new(()),
             whole_until: AtomicU64::new(SeqNo::MAX),
+            unlooked_bytes: AtomicU64::new(0),
             early_sync: EarlySync::start(state).map_err(fjall::Error::Io)?,
             directory,
         })
@@ -202,7 +207,13 @@ impl Engine {
             }
         }
         pass(Point::StateCommitting);
-        wait_for_flushes(keyspaces);
+        let unlooked = self
+            .unlooked_bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
+        if unlooked + bytes as u64 >= LOOK_EVERY_BYTES {
+            self.unlooked_bytes.store(0, Ordering::Relaxed);
+            wait_for_flushes(keyspaces);
+        }
         {
             let _one_batch = self.committing.lock();
             self.whole_until
