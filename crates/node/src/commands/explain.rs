@@ -277,6 +277,20 @@ fn variables_of(inner: &RawDocument) -> Result<Option<&RawDocument>, CommandErro
     Ok(variables.flatten())
 }
 
+/// The search of a write, as far as a statement says nothing else.
+fn search_of<'a>(
+    ctx: &CommandContext<'_>,
+    inner: &'a RawDocument,
+    filter: &'a RawDocument,
+) -> Result<find::Parameters<'a>, CommandError> {
+    Ok(find::Parameters {
+        collection: collection_of(ctx, inner)?,
+        filter: Some(filter).filter(|filter| !filter.is_empty()),
+        variables: variables_of(inner)?,
+        ..find::Parameters::default()
+    })
+}
+
 fn name_of_write(inner: &RawDocument) -> &'static str {
     match name_of(inner) {
         "update" => update::SPEC.parsed_as,
@@ -292,13 +306,10 @@ fn explain_update(
 ) -> Result<RawDocumentBuf, CommandError> {
     let statement = only_statement(inner, "updates", update::Statement::parse)?;
     let parameters = find::Parameters {
-        collection: collection_of(ctx, inner)?,
-        filter: Some(statement.filter).filter(|filter| !filter.is_empty()),
         hint: statement.hint,
         limit: (!statement.multi).then_some(1),
-        variables: variables_of(inner)?,
         collation: Asked::of(statement.collation)?,
-        ..find::Parameters::default()
+        ..search_of(ctx, inner, statement.filter)?
     };
     let context = parameters.context(ctx)?;
     let own = statement.context(&context)?;
@@ -317,13 +328,10 @@ fn explain_delete(
 ) -> Result<RawDocumentBuf, CommandError> {
     let statement = only_statement(inner, "deletes", delete::Statement::parse)?;
     let parameters = find::Parameters {
-        collection: collection_of(ctx, inner)?,
-        filter: Some(statement.filter).filter(|filter| !filter.is_empty()),
         hint: statement.hint,
         limit: (!statement.multi).then_some(1),
-        variables: variables_of(inner)?,
         collation: Asked::of(statement.collation)?,
-        ..find::Parameters::default()
+        ..search_of(ctx, inner, statement.filter)?
     };
     let context = parameters.context(ctx)?;
     explain_write(ctx, &parameters, &context, "DELETE", verbosity)
@@ -337,14 +345,11 @@ fn explain_find_and_modify(
     let empty = RawDocumentBuf::new();
     let asked = find_and_modify::Parameters::parse(inner, &empty)?;
     let parameters = find::Parameters {
-        collection: collection_of(ctx, inner)?,
-        filter: Some(asked.query).filter(|filter| !filter.is_empty()),
         sort: asked.sort,
         hint: asked.hint,
         limit: Some(1),
-        variables: asked.variables,
         collation: asked.collation,
-        ..find::Parameters::default()
+        ..search_of(ctx, inner, asked.query)?
     };
     let context = Context {
         is_upsert: asked.upsert,
