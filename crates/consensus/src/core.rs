@@ -46,7 +46,7 @@ pub(crate) use forced::ForceError;
 pub(crate) use members::ChangeOutcome;
 use mix::mix;
 pub(crate) use opening::Settings;
-use opening::{raft_node, reconcile};
+use opening::{raft_node, reconcile, replay};
 use witness_state::WitnessState;
 
 /// An entry that is committed, and what the core made of it.
@@ -113,9 +113,11 @@ impl<D: Disk> Core<D> {
         settings: Settings,
         applied: Arc<Mutex<Position>>,
         committed: u64,
+        apply: impl FnMut(Vec<(Position, Bytes)>) -> Result<(), LogError>,
     ) -> Result<Core<D>, LogError> {
+        let mut log = Log::open(disk, applied.clone(), committed)?;
+        replay(&log, &applied, apply)?;
         let state = *applied.lock();
-        let mut log = Log::open(disk, applied, committed)?;
         reconcile(&mut log, state, settings.id)?;
         log.verify(state.index + 1)?;
         let needs_snapshot = log.is_stale() || state.index < log.base().index;

@@ -41,7 +41,7 @@ use crate::error::{Error, ProposeError};
 use crate::log::disk::{EngineDisk, Kept, Purger, sync_newest_file};
 use crate::log::watermark::Watermark;
 use crate::log::{LogError, LogReader};
-use crate::machine::{PeerId, Position, StateMachine, Transport};
+use crate::machine::{Committed, PeerId, Position, StateMachine, Transport};
 use crate::message;
 use crate::options::{Options, SyncMode};
 use crate::status::{LeaderWatch, Status};
@@ -111,6 +111,20 @@ pub(crate) struct Shared<S: StateMachine> {
     failed: AtomicBool,
 }
 
+fn apply_again<S: StateMachine>(
+    machine: &S,
+    entries: Vec<(Position, Bytes)>,
+) -> Result<(), LogError> {
+    let committed = entries.into_iter().map(|(position, data)| Committed {
+        position,
+        data,
+        prepared: None,
+        membership: None,
+    });
+    let applied = machine.apply(committed.collect());
+    applied.map_err(|error| LogError::Apply(error.to_string()))
+}
+
 impl<S: StateMachine> Shared<S> {
     pub fn open(
         dir: &Path,
@@ -133,7 +147,9 @@ impl<S: StateMachine> Shared<S> {
         };
         let watermark = Watermark::read(dir).map_err(|error| Error::Open(error.to_string()))?;
         let committed = watermark.index(disk.generation());
-        let opened = Core::open(disk, settings, position.clone(), committed);
+        let barrier = disk.barrier();
+        let apply = |entries| apply_again(&*machine, entries);
+        let opened = Core::open(disk, settings, position.clone(), committed, apply);
         let mut core = match (opened, kept) {
             (Ok(core), kept) => {
                 if let Some(kept) = kept {
@@ -146,6 +162,8 @@ impl<S: StateMachine> Shared<S> {
                 return Err(opening(error));
             }
         };
+        // The log was synced when it was opened, and says how far the state was already.
+        machine.keep_behind_log(barrier);
         let purger = core.log().disk().purger();
         let reader = core.log().reader();
         let held_from = core.log().held_from();

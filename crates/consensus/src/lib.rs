@@ -34,7 +34,7 @@ pub use driver::LogHold;
 pub use error::{Error, ProposeError};
 pub use group::{ENTRY_BYTES_MAX, Group, Proposed};
 pub use machine::{
-    ApplyError, Change, Committed, Member, Membership, PeerId, Position, SnapshotMeta,
+    ApplyError, Change, Committed, LogBarrier, Member, Membership, PeerId, Position, SnapshotMeta,
     StateMachine, Transport,
 };
 pub use options::{Options, ProposeOptions, SyncMode};

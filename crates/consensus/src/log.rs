@@ -44,6 +44,8 @@ pub(crate) enum LogError {
     Io(String),
     #[error("entry {0} was cut off")]
     Cut(u64),
+    #[error("{0}")]
+    Apply(String),
 }
 
 impl From<LogError> for raft::Error {
@@ -82,6 +84,8 @@ pub(crate) struct Loaded {
     /// The log was given up, and with it the state: see [`Log::abandon`].
     pub stale: bool,
     pub ahead: bool,
+    /// See [`Log::reached`].
+    pub reached: u64,
 }
 
 /// Clones are handles on the same disk, as far as reading goes.
@@ -103,6 +107,7 @@ pub(crate) struct Log<D> {
     last_index: u64,
     stale: bool,
     ahead: bool,
+    reached: u64,
     reader: LogReader<D>,
     /// Bytes appended, and how many they were after some of the entries.
     bytes: u64,
@@ -124,6 +129,8 @@ impl<D: Disk> Log<D> {
         committed: u64,
     ) -> Result<Log<D>, LogError> {
         let loaded = disk.load()?;
+        // What has been applied was committed.
+        let committed = committed.max(loaded.reached);
         let base = loaded.terms.base();
         let last_index = loaded.last_index.max(base.index);
         if loaded.last_index > 0 && loaded.first_index > base.index + 1 {
@@ -153,6 +160,7 @@ impl<D: Disk> Log<D> {
             last_index,
             stale: loaded.stale,
             ahead: loaded.ahead,
+            reached: loaded.reached,
             bytes: 0,
             marks: VecDeque::from([(base.index, 0)]),
             applied,
@@ -226,6 +234,11 @@ impl<D: Disk> Log<D> {
     /// The state beside the log belongs to a history that was given up.
     pub fn is_stale(&self) -> bool {
         self.stale
+    }
+
+    /// When the log was opened: parts of the state on the disk may hold what entries up to here did.
+    pub fn reached(&self) -> u64 {
+        self.reached
     }
 
     /// To be kept up to date by whoever keeps the holds.

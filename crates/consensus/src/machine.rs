@@ -97,6 +97,9 @@ pub struct SnapshotMeta {
 #[error("{0}")]
 pub struct ApplyError(pub String);
 
+/// Syncs the log, with the note that the state on the disk may hold what its entries up to an index did.
+pub type LogBarrier = Box<dyn Fn(u64) -> io::Result<()> + Send + Sync>;
+
 /// The state that the log builds.
 pub trait StateMachine: Send + Sync + 'static {
     /// What a proposer computed beforehand; handed back when its own entry is applied.
@@ -131,6 +134,14 @@ pub trait StateMachine: Send + Sync + 'static {
 
     /// Applies entries in order, all of them in one atomic batch.
     fn apply(&self, entries: Vec<Committed<Self::Prepared>>) -> Result<(), ApplyError>;
+
+    /// Called once, before anything is applied that the barrier was not called for. Parts of a state may
+    /// come to the disk before others: before any does that holds effects of entries up to an index,
+    /// the barrier has to be called with it. When the group opens again, entries up to there are applied
+    /// before anything else, so that all parts are level.
+    fn keep_behind_log(&self, barrier: LogBarrier) {
+        drop(barrier);
+    }
 
     /// The highest index whose effects survive a power cut. The log is never cut past it.
     fn durable(&self) -> u64;

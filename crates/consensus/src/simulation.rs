@@ -160,7 +160,13 @@ impl Simulation {
             .last()
             .map_or(Position::default(), |(at, _)| *at);
         member.applied = Arc::new(Mutex::new(position));
-        let core = Core::open(member.disk.clone(), settings, member.applied.clone(), 0);
+        let core = Core::open(
+            member.disk.clone(),
+            settings,
+            member.applied.clone(),
+            0,
+            |_| Ok(()),
+        );
         member.core = Some(core.unwrap());
     }
 

@@ -44,6 +44,10 @@ points! {
     StateCommitted = "state-committed",
     StatePersisting = "state-persisting",
     StatePersisted = "state-persisted",
+    /// A checkpoint: memory is sealed, and not all of it is in tables.
+    CheckpointSealed = "checkpoint-sealed",
+    /// Records and indexes are in tables, and meta is not.
+    CheckpointTables = "checkpoint-tables",
     /// A batch that changes the catalog is about to be written.
     CatalogChanging = "catalog-changing",
     CatalogChanged = "catalog-changed",

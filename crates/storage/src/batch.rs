@@ -26,6 +26,8 @@ pub struct Batch {
     pub(crate) changes: Vec<CatalogChange>,
     pub(crate) arrays: Vec<NewArrays>,
     pub(crate) build_writes: Vec<BuildWrite>,
+    /// How far the log has come with it.
+    pub(crate) position: Option<u64>,
 }
 
 /// What a write does to one record's keys in an index that is being built.
@@ -248,6 +250,12 @@ impl Batch {
         Ok(Arc::new(staged))
     }
 
+    /// Says how far the log has come with the batch. The caller also writes it to a key of its own, from
+    /// which it goes on after a crash.
+    pub fn set_position(&mut self, position: u64) {
+        self.position = Some(position);
+    }
+
     /// Writes one of the caller's own keys.
     pub fn put_meta(&mut self, key: &[u8], value: &[u8]) {
         self.write_meta(&[&[keys::CALLER], key].concat(), Some(value));
@@ -302,6 +310,7 @@ impl Batch {
             *self = other;
             return;
         }
+        self.position = other.position.or(self.position);
         self.operations.extend(other.operations);
         self.changes.extend(other.changes);
         self.build_writes.extend(other.build_writes);

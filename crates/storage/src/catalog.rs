@@ -444,6 +444,14 @@ impl CatalogChange {
         }
     }
 
+    /// Whether an index build may have come to its end with it.
+    pub(crate) fn finishes_build(&self) -> bool {
+        matches!(
+            self,
+            CatalogChange::CommitIndexBuild { .. } | CatalogChange::FinishIndexBuild { .. }
+        )
+    }
+
     /// The collection as the change leaves it; `None` once dropped. A change of a collection
     /// that is no longer there changes nothing.
     pub(crate) fn apply(

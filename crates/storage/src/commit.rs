@@ -13,6 +13,7 @@ use crate::cleanup::Cleaner;
 use crate::cleanup::dropped::Dropped;
 use crate::engine::Engine;
 use crate::keys;
+use crate::keyspaces::Keyspace;
 
 impl Engine {
     pub(crate) fn commit(&self, mut batch: Batch, cleaner: &Cleaner) -> Result<(), StorageError> {
@@ -23,7 +24,7 @@ impl Engine {
             && batch.arrays.is_empty()
             && batch.build_writes.is_empty()
         {
-            return self.write(batch.operations);
+            return self.write_at(batch.operations, batch.position);
         }
         let _one_at_a_time = self.commit.lock();
         self.commit_locked(batch, cleaner)
@@ -38,6 +39,7 @@ impl Engine {
             let view = self.snapshot();
             writes::resolve(&mut batch, &view, &self.keyspaces().indexes)?;
         }
+        let finishes_build = batch.changes.iter().any(CatalogChange::finishes_build);
         let mut dropped = Vec::new();
         let changed = if batch.changes.is_empty() {
             None
@@ -55,7 +57,11 @@ impl Engine {
         if changed.is_some() {
             pass(Point::CatalogChanging);
         }
-        self.write(std::mem::take(&mut batch.operations))?;
+        self.write_at(std::mem::take(&mut batch.operations), batch.position)?;
+        if finishes_build {
+            // Whoever opens the store after a crash would load the build's indexes once more.
+            self.requests.checkpoint();
+        }
         if let Some(changed) = changed {
             pass(Point::CatalogChanged);
             *self.catalog.write() = changed;
@@ -76,6 +82,13 @@ impl Engine {
         let mut highest_id = 0;
         for change in std::mem::take(&mut batch.changes) {
             highest_id = highest_id.max(change.highest_id());
+            if let CatalogChange::StartIndexBuild { build, .. } = &change {
+                // Tables may be ahead of meta after a crash, and hold keys of this build already.
+                for index in &build.indexes {
+                    self.remove_all(Keyspace::Indexes, index.id)?;
+                }
+                self.remove_all(Keyspace::Indexes, build.duplicates)?;
+            }
             let id = change.collection();
             let before = catalog.by_id(id).cloned();
             let after = change.apply(before.as_deref())?;

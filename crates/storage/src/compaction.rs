@@ -18,9 +18,7 @@ impl Store {
                 .sum::<u64>()
         };
         // What is in memory still would lie over what it replaces.
-        for keyspace in all {
-            keyspace.rotate_memtable_and_wait()?;
-        }
+        self.persist()?;
         let before = bytes();
         for keyspace in all {
             keyspace.major_compact()?;

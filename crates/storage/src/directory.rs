@@ -1,11 +1,14 @@
 //! The data directory: whose it is, which format it has, and who holds it.
 //!
 //! ```text
-//! BANYAN         "banyan data, format 1": written once, checked on every opening
+//! BANYAN         "banyan data, format 2": written once, checked on every opening
 //! mongod.lock    locked while a server runs; holds its pid
 //! state/         the engine
 //! log/           the replicated log (not this crate's)
 //! ```
+//!
+//! In format 1 the engine's journal held what was not in tables yet. A directory of it is opened with
+//! its journal, and becomes one of format 2 as soon as all of that is in tables.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -15,7 +18,9 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::OpenError;
 
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
+/// What is not in tables lies in the engine's journal.
+const JOURNALED_FORMAT: u32 = 1;
 
 const FORMAT_FILE: &str = "BANYAN";
 const FORMAT_PREFIX: &str = "banyan data, format ";
@@ -30,6 +35,7 @@ const KEYSPACES: usize = 4;
 #[derive(Debug)]
 pub(crate) struct DataDirectory {
     path: PathBuf,
+    format: u32,
     lock: File,
 }
 
@@ -55,19 +61,22 @@ impl DataDirectory {
             }
             Err(error) => return Err(io(error)),
         }
-        let ours = check_format(path)?;
-        if !ours && let Some(found) = foreign_entry(path).map_err(io)? {
+        let format = check_format(path)?;
+        if format.is_none()
+            && let Some(found) = foreign_entry(path).map_err(io)?
+        {
             return Err(OpenError::Foreign {
                 path: path.to_owned(),
                 found,
             });
         }
         let lock = lock(path)?;
-        if !ours {
+        if format.is_none() {
             write_format(path).map_err(io)?;
         }
         Ok(DataDirectory {
             path: path.to_owned(),
+            format: format.unwrap_or(FORMAT_VERSION),
             lock,
         })
     }
@@ -78,6 +87,15 @@ impl DataDirectory {
 
     pub(crate) fn state(&self) -> PathBuf {
         self.path.join(STATE_DIRECTORY)
+    }
+
+    pub(crate) fn is_of_earlier_format(&self) -> bool {
+        self.format < FORMAT_VERSION
+    }
+
+    /// Says that the directory has the newest format: all that its journal held is in tables.
+    pub(crate) fn upgrade(&self) -> io::Result<()> {
+        write_format(&self.path)
     }
 
     /// A keyspace that has lost the file that says which of its tables count, if any has. The engine
@@ -148,11 +166,11 @@ impl Drop for DataDirectory {
     }
 }
 
-/// Whether the directory is ours, in a format that we read.
-fn check_format(path: &Path) -> Result<bool, OpenError> {
+/// Which format the directory has, one that we read. `None`: it is not ours.
+fn check_format(path: &Path) -> Result<Option<u32>, OpenError> {
     let text = match fs::read_to_string(path.join(FORMAT_FILE)) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => String::new(),
         Err(source) => {
             return Err(OpenError::Io {
@@ -165,7 +183,7 @@ fn check_format(path: &Path) -> Result<bool, OpenError> {
         .strip_prefix(FORMAT_PREFIX)
         .and_then(|rest| rest.trim_end().parse().ok());
     match version {
-        Some(FORMAT_VERSION) => Ok(true),
+        Some(format @ JOURNALED_FORMAT..=FORMAT_VERSION) => Ok(Some(format)),
         Some(found) => Err(OpenError::FormatVersion {
             path: path.to_owned(),
             found,

@@ -2,37 +2,29 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use banyan_crash::{Point, pass};
 use fjall::config::{
     BlockSizePolicy, BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, HashRatioPolicy,
     RestartIntervalPolicy,
 };
-use fjall::{AbstractTree, CompressionType, KeyspaceCreateOptions, Readable};
-use lsm_tree::SeqNo;
+use fjall::{AbstractTree, KeyspaceCreateOptions, Readable};
 use parking_lot::{Mutex, RwLock};
 
 use crate::StorageError;
 use crate::catalog::{Catalog, Collection, persist};
+use crate::checkpoint::{LogBarrier, RequestQueue, Requests};
 use crate::cleanup::dropped::Dropped;
 use crate::directory::DataDirectory;
-use crate::journal::{self, EarlySync};
 use crate::keys;
 use crate::keyspaces::{Keyspace, Keyspaces, LargeKeyspaces, Operation};
+use crate::tables::States;
+use crate::writes::Writing;
 
 const KIB: u32 = 1024;
 const MIB: u64 = 1024 * 1024;
-/// The engine halts writers when so many memtables of a keyspace wait to be flushed, or when its first
-/// level has so many runs.
-const HALT_SEALED: usize = 4;
-const HALT_RUNS: usize = 30;
-/// After so many bytes it is looked whether it would: looking costs as much as a small write.
-const LOOK_EVERY_BYTES: u64 = MIB;
-const HALT_PAUSE: Duration = Duration::from_millis(1);
-const HALT_MAX: Duration = Duration::from_secs(10);
 /// So many keys are removed in one batch.
 const REMOVAL_KEYS: usize = 500;
 /// Of a server. Where it can be told to die in the middle of a removal, there has to be one soon.
@@ -46,11 +38,13 @@ const REMOVAL_DELAY: Duration = match cfg!(debug_assertions) {
 pub struct StoreOptions {
     /// Blocks kept decoded.
     pub cache_bytes: u64,
-    /// What the records keyspace gathers in memory before it writes a table; the indexes
+    /// What the records keyspace gathers in memory before a checkpoint is made; the indexes
     /// keyspace gathers as much, meta half.
     pub write_buffer_bytes: u64,
     /// Threads that flush and compact.
     pub workers: usize,
+    /// Whether checkpoints are made when memory fills. Otherwise [`crate::Store::persist`] makes them.
+    pub automatic_checkpoints: bool,
     /// How long what was dropped may wait for the tables that hold it to go as a whole, before it is
     /// removed key by key.
     pub removal_delay: Duration,
@@ -76,6 +70,7 @@ impl Default for StoreOptions {
             cache_bytes: 64 * MIB,
             write_buffer_bytes: 16 * MIB,
             workers: 1,
+            automatic_checkpoints: true,
             removal_delay: Duration::ZERO,
         }
     }
@@ -83,7 +78,7 @@ impl Default for StoreOptions {
 
 pub(crate) struct Engine {
     pub(crate) database: fjall::Database,
-    keyspaces: RwLock<Arc<Keyspaces>>,
+    pub(crate) keyspaces: RwLock<Arc<Keyspaces>>,
     /// Grows when everything is thrown away: work that was meant for what was there is void.
     pub(crate) epoch: AtomicU64,
     write_buffer_bytes: u64,
@@ -91,41 +86,39 @@ pub(crate) struct Engine {
     /// Held by whoever commits a batch with counts or catalog changes.
     pub(crate) commit: Mutex<()>,
     pub(crate) next_id: AtomicU32,
-    persisting: Mutex<()>,
-    /// Held while a batch is put into the engine.
-    committing: Mutex<()>,
-    /// What was visible when the batch that is being put into the engine began: all of that is whole.
-    /// The highest number while there is no such batch.
-    whole_until: AtomicU64,
-    /// Written since it was last looked whether the engine would halt writers.
-    unlooked_bytes: AtomicU64,
-    early_sync: EarlySync,
+    /// Held by whoever makes a checkpoint.
+    pub(crate) persisting: Mutex<()>,
+    /// Held while a batch is put into memory, and while memory is sealed: how far the log has come with
+    /// the last batch.
+    pub(crate) committing: Mutex<u64>,
+    pub(crate) writing: Writing,
+    /// How far the log had come at the last checkpoint.
+    pub(crate) durable_position: AtomicU64,
+    pub(crate) requests: Requests,
+    pub(crate) log_barrier: RwLock<Option<LogBarrier>>,
+    /// No checkpoint can be made any more: batches are refused.
+    pub(crate) has_failed: AtomicBool,
     // Dropped last: the lock outlives the engine.
     pub(crate) directory: DataDirectory,
 }
 
 impl Engine {
+    /// With the queue of the checkpoints that will be asked for.
     pub(crate) fn open(
         directory: DataDirectory,
         options: &StoreOptions,
-    ) -> Result<Engine, StorageError> {
-        let state = directory.state();
-        journal::mend(&state).map_err(fjall::Error::Io)?;
-        let database = fjall::Database::builder(&state)
+    ) -> Result<(Engine, RequestQueue), StorageError> {
+        // The engine's own journal stays empty.
+        let database = fjall::Database::builder(&directory.state())
             .cache_size(options.cache_bytes)
             .manual_journal_persist(true)
-            .journal_compression(CompressionType::None)
-            .max_journaling_size(256 * MIB)
             .worker_threads(options.workers.max(1))
             .open()?;
         let buffer = options.write_buffer_bytes.max(MIB);
-        let keyspaces = open_keyspaces(&database, buffer)?;
-        let importing = keyspaces.meta.get(keys::IMPORTING)?.is_some();
-        journal::confirm(&state, &keyspaces, importing)?;
-        if !journal::has_mark(&state) {
-            journal::persist(&state, &database, &keyspaces.meta)?;
-        }
-        Ok(Engine {
+        let (requests, queue) = Requests::channel();
+        let keyspaces = open_keyspaces(&database, buffer, &requests)?;
+        go_on_numbering(&database, &keyspaces);
+        let engine = Engine {
             database,
             keyspaces: RwLock::new(Arc::new(keyspaces)),
             epoch: AtomicU64::new(0),
@@ -134,99 +127,32 @@ impl Engine {
             commit: Mutex::new(()),
             next_id: AtomicU32::new(1),
             persisting: Mutex::new(()),
-            committing: Mutex::new(()),
-            whole_until: AtomicU64::new(SeqNo::MAX),
-            unlooked_bytes: AtomicU64::new(0),
-            early_sync: EarlySync::start(state).map_err(fjall::Error::Io)?,
+            committing: Mutex::default(),
+            writing: Writing::default(),
+            durable_position: AtomicU64::new(0),
+            requests,
+            log_barrier: RwLock::default(),
+            has_failed: AtomicBool::new(false),
             directory,
-        })
+        };
+        if engine.directory.is_of_earlier_format() {
+            // What the engine has read from its journal is nowhere else.
+            engine.persist()?;
+            engine.directory.upgrade().map_err(fjall::Error::Io)?;
+        }
+        Ok((engine, queue))
     }
 
     pub(crate) fn keyspaces(&self) -> Arc<Keyspaces> {
         self.keyspaces.read().clone()
     }
 
-    /// A view of what was committed, in which each batch is there as a whole or not at all.
-    ///
-    /// Versions of the tables have sequence numbers as batches have. One that a flush or a compaction
-    /// has made becomes visible with all that has a lower number, and so with a part of a batch that
-    /// began before it and is still being put into the memtables.
-    pub(crate) fn snapshot(&self) -> fjall::Snapshot {
-        let snapshot = self.database.snapshot();
-        fence(Ordering::SeqCst);
-        if snapshot.seqno() <= self.whole_until.load(Ordering::Acquire) {
-            return snapshot;
+    /// What a keyspace gathers in memory before a checkpoint is made.
+    pub(crate) fn buffer_bytes(&self, keyspace: Keyspace) -> u64 {
+        match keyspace {
+            Keyspace::Records | Keyspace::Indexes => self.write_buffer_bytes,
+            Keyspace::Meta => self.write_buffer_bytes / 2,
         }
-        drop(snapshot);
-        let _no_batch = self.committing.lock();
-        self.database.snapshot()
-    }
-
-    /// Waits until everything committed so far is on the disk, and known to be.
-    pub(crate) fn persist(&self) -> Result<(), StorageError> {
-        let _one_at_a_time = self.persisting.lock();
-        let meta = self.keyspaces().meta.clone();
-        journal::persist(&self.directory.state(), &self.database, &meta)
-    }
-
-    /// Hands the writes to the engine.
-    pub(crate) fn write(&self, operations: Vec<Operation>) -> Result<(), StorageError> {
-        let keyspaces = self.keyspaces.read();
-        self.write_to(&keyspaces, operations)
-    }
-
-    /// As [`Engine::write`], but nothing once everything was thrown away since `epoch`: false then.
-    pub(crate) fn write_in(
-        &self,
-        epoch: u64,
-        operations: Vec<Operation>,
-    ) -> Result<bool, StorageError> {
-        // Held meanwhile: the keyspaces are replaced after the epoch has changed.
-        let keyspaces = self.keyspaces.read();
-        if self.epoch.load(Ordering::Acquire) != epoch {
-            return Ok(false);
-        }
-        self.write_to(&keyspaces, operations)?;
-        Ok(true)
-    }
-
-    fn write_to(
-        &self,
-        keyspaces: &Keyspaces,
-        operations: Vec<Operation>,
-    ) -> Result<(), StorageError> {
-        let database = self.database.clone();
-        let mut batch = fjall::OwnedWriteBatch::with_capacity(database, operations.len());
-        let mut bytes = 0;
-        for operation in operations {
-            let keyspace = keyspaces.of(operation.keyspace);
-            bytes += operation.key.len() + operation.value.as_ref().map_or(0, |value| value.len());
-            match operation.value {
-                Some(value) => batch.insert(keyspace, operation.key, value),
-                None => batch.remove(keyspace, operation.key),
-            }
-        }
-        pass(Point::StateCommitting);
-        let unlooked = self
-            .unlooked_bytes
-            .fetch_add(bytes as u64, Ordering::Relaxed);
-        if unlooked + bytes as u64 >= LOOK_EVERY_BYTES {
-            self.unlooked_bytes.store(0, Ordering::Relaxed);
-            wait_for_flushes(keyspaces);
-        }
-        {
-            let _one_batch = self.committing.lock();
-            self.whole_until
-                .store(self.database.visible_seqno(), Ordering::Relaxed);
-            // Whoever does not see this store sees no later sequence number either.
-            fence(Ordering::SeqCst);
-            let committed = batch.commit();
-            self.whole_until.store(SeqNo::MAX, Ordering::Release);
-            committed?;
-        }
-        self.early_sync.note(bytes as u64);
-        pass(Point::StateCommitted);
-        Ok(())
     }
 
     /// After an import that never came to its end: what arrived is kept for the next attempt, if
@@ -252,11 +178,12 @@ impl Engine {
         // A build that is loading puts nothing into what takes the place of this.
         let _nobody_commits = self.commit.lock();
         self.epoch.fetch_add(1, Ordering::AcqRel);
+        *self.committing.lock() = 0;
         self.clear_meta()?;
         let old = self.keyspaces();
         self.database.delete_keyspace(old.records.clone())?;
         self.database.delete_keyspace(old.indexes.clone())?;
-        let fresh = open_keyspaces(&self.database, self.write_buffer_bytes)?;
+        let fresh = open_keyspaces(&self.database, self.write_buffer_bytes, &self.requests)?;
         *self.keyspaces.write() = Arc::new(fresh);
         *self.catalog.write() = Arc::default();
         self.persist()
@@ -367,11 +294,6 @@ impl Engine {
         }
     }
 
-    /// Waits until everything committed so far is in the journal and on the disk.
-    pub(crate) fn sync_journal(&self) -> Result<(), StorageError> {
-        Ok(self.database.persist(fjall::PersistMode::SyncData)?)
-    }
-
     /// The catalog as it lies in meta, and the next unused id.
     pub(crate) fn read_catalog(&self) -> Result<(Catalog, u32), StorageError> {
         let view = self.snapshot();
@@ -399,20 +321,13 @@ impl Engine {
     }
 }
 
-/// Waits while the engine would halt writers. It would do so at the end of a commit, while readers wait
-/// for the batch to be whole. An engine that has failed never goes on, and says so when it commits.
-fn wait_for_flushes(keyspaces: &Keyspaces) {
-    let halts = |keyspace: &fjall::Keyspace| {
-        let tree = &keyspace.tree;
-        tree.sealed_memtable_count() >= HALT_SEALED || tree.l0_run_count() >= HALT_RUNS
-    };
-    let began = Instant::now();
-    while [&keyspaces.records, &keyspaces.indexes, &keyspaces.meta]
-        .into_iter()
-        .any(halts)
-        && began.elapsed() < HALT_MAX
-    {
-        thread::sleep(HALT_PAUSE);
+/// Sequence numbers go on behind those of the tables.
+fn go_on_numbering(database: &fjall::Database, keyspaces: &Keyspaces) {
+    let all = [&keyspaces.records, &keyspaces.indexes, &keyspaces.meta];
+    let highest = all.map(|keyspace| keyspace.tree.get_highest_seqno());
+    if let Some(highest) = highest.into_iter().flatten().max() {
+        database.supervisor.seqno.fetch_max(highest + 1);
+        database.supervisor.snapshot_tracker.publish(highest);
     }
 }
 
@@ -437,7 +352,11 @@ fn keys_id(key: &[u8]) -> Result<u32, StorageError> {
     id.ok_or_else(|| StorageError::damaged("meta", format!("key {key:?} without an id")))
 }
 
-fn open_keyspaces(database: &fjall::Database, buffer: u64) -> Result<Keyspaces, StorageError> {
+fn open_keyspaces(
+    database: &fjall::Database,
+    buffer: u64,
+    requests: &Requests,
+) -> Result<Keyspaces, StorageError> {
     Ok(Keyspaces {
         records: database.keyspace("records", || {
             // Keys are short beside their documents: each stands for itself, which spares a scan
@@ -451,7 +370,10 @@ fn open_keyspaces(database: &fjall::Database, buffer: u64) -> Result<Keyspaces, 
         })?,
         indexes: database.keyspace("indexes", || keyspace_options(buffer, 8 * KIB, false))?,
         meta: database.keyspace("meta", || keyspace_options(buffer / 2, 4 * KIB, false))?,
-        states: LargeKeyspaces::default(),
+        states: LargeKeyspaces {
+            records: States::new(requests.clone()),
+            indexes: States::new(requests.clone()),
+        },
     })
 }
 
@@ -473,66 +395,4 @@ fn keyspace_options(
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(
             BloomConstructionPolicy::BitsPerKey(10.0),
         )))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicBool;
-
-    use super::*;
-    use crate::Store;
-    use crate::snapshot::Snapshot;
-
-    #[test]
-    fn a_snapshot_sees_all_of_a_batch_or_nothing_while_tables_are_written() {
-        const KEYS: u32 = 4_000;
-        const BATCHES: u32 = 60;
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path(), &StoreOptions::default()).unwrap();
-        let engine = store.engine();
-        let key = |key: u32| [0, key].map(u32::to_be_bytes).concat();
-        let write = |round: u32| {
-            let put = |keyspace, key: Vec<u8>| Operation {
-                keyspace,
-                key: key.into(),
-                value: Some(round.to_be_bytes().into()),
-            };
-            let mut operations = vec![put(Keyspace::Meta, b"round".to_vec())];
-            operations.extend((0..KEYS).map(|number| put(Keyspace::Records, key(number))));
-            engine.write(operations).unwrap();
-        };
-        write(0);
-        let done = AtomicBool::new(false);
-        let working = || !done.load(Ordering::Relaxed);
-        let seen = thread::scope(|scope| {
-            scope.spawn(|| {
-                while working() {
-                    engine.keyspaces().meta.rotate_memtable_and_wait().unwrap();
-                }
-            });
-            let reader = scope.spawn(|| {
-                let mut seen = 0;
-                while working() {
-                    let view = Snapshot::of(engine).view;
-                    let keyspaces = engine.keyspaces();
-                    let value = |keyspace, key: &[u8]| {
-                        let found = view.get(keyspaces.of(keyspace), key).unwrap();
-                        found.map(|value| u32::from_be_bytes(value[..].try_into().unwrap()))
-                    };
-                    let first = value(Keyspace::Records, &key(0));
-                    let last = value(Keyspace::Records, &key(KEYS - 1));
-                    let meta = value(Keyspace::Meta, b"round");
-                    assert_eq!((first, meta), (last, last));
-                    seen += 1;
-                }
-                seen
-            });
-            for round in 1..=BATCHES {
-                write(round);
-            }
-            done.store(true, Ordering::Relaxed);
-            reader.join().unwrap()
-        });
-        assert!(seen > 0);
-    }
 }

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 /// Why a data directory could not be opened. One that is missing, foreign, locked or of another
 /// format is left as it was found. With `Damaged` and `Io` the opening may have got further: an
-/// interrupted import may have been emptied, and the journal cut; what was cut off lies beside it in
-/// `journal.cut`, and the next opening refuses for the same reason.
+/// interrupted import may have been emptied.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("data directory {} not found", .path.display())]
@@ -24,7 +23,7 @@ pub enum OpenError {
     )]
     Locked { path: PathBuf, pid: Option<u32> },
     #[error(
-        "data directory {} has format version {found}; this server reads version {supported}",
+        "data directory {} has format version {found}; this server reads versions up to {supported}",
         .path.display()
     )]
     FormatVersion {

@@ -17,7 +17,7 @@
 //!
 //! The meta keyspace holds the catalog (`c`), counts (`n`), what is to be removed (`d`), the next
 //! unused id (`i`), a mark of an unfinished import (`t`), and the caller's own keys, all under
-//! [`CALLER`]. Keys under `p` are only ever removed: they mark places in the engine's journal.
+//! [`CALLER`].
 
 use std::ops::Bound;
 
@@ -33,7 +33,6 @@ pub(crate) const COUNTS: u8 = b'n';
 pub(crate) const DROPPED: u8 = b'd';
 pub(crate) const NEXT_ID: &[u8] = b"i";
 pub(crate) const IMPORTING: &[u8] = b"t";
-const JOURNAL_MARK: u8 = b'p';
 /// First byte of every key that the caller writes with `Batch::put_meta`.
 pub(crate) const CALLER: u8 = b'x';
 
@@ -84,14 +83,6 @@ pub fn successor(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
         prefix.pop();
     }
     None
-}
-
-pub(crate) const JOURNAL_MARK_BYTES: usize = 9;
-
-pub(crate) fn journal_mark(number: u64) -> [u8; JOURNAL_MARK_BYTES] {
-    let mut key = [JOURNAL_MARK; JOURNAL_MARK_BYTES];
-    key[1..].copy_from_slice(&number.to_be_bytes());
-    key
 }
 
 /// Builds the key of a record on the stack where it fits, and hands it to `use_key`.

@@ -16,17 +16,18 @@
 //! - `tables`: how scans read the engine's tables;
 //! - [`store`]: the open directory; `engine`: the engine below it; `commit`: how a batch becomes
 //!   visible; [`directory`]: its lock, its format and what else is in it;
-//! - `journal`: what a power cut leaves of the engine's journal, and how far it must go;
+//! - `writes`: how batches come into memory; `checkpoint`: how memory comes into tables;
 //! - [`cleanup`]: the data of dropped collections, removed in the background;
 //! - [`transfer`]: a whole snapshot carried to another member.
 //!
-//! Nothing here waits for the engine's own journal: a batch is visible once committed and durable
-//! once [`Store::persist`] has returned. The caller's log fills the gap after a crash, because
+//! There is no journal here: a batch is visible once committed and durable once [`Store::persist`] has
+//! returned, or a checkpoint was made otherwise. The caller's log has the rest after a crash, because
 //! the position it has applied is written in the same batch as the effects.
 
 pub mod batch;
 pub mod build;
 pub mod catalog;
+mod checkpoint;
 pub mod cleanup;
 mod commit;
 mod compaction;
@@ -34,7 +35,6 @@ pub mod directory;
 mod engine;
 pub mod error;
 pub mod index;
-mod journal;
 pub mod keys;
 mod keyspaces;
 pub mod kind;
@@ -47,11 +47,13 @@ pub mod store;
 mod tables;
 pub mod transfer;
 mod view;
+mod writes;
 
 pub use batch::Batch;
 pub use build::{BuildAddress, BuildId, IndexBuild, IndexBuildDefinition, Violation};
 pub use catalog::capped::CappedLimits;
 pub use catalog::{Catalog, CatalogChange, Collection, Database, Namespace};
+pub use checkpoint::LogBarrier;
 pub use engine::StoreOptions;
 pub use error::{OpenError, StorageError};
 pub use index::{Index, IndexDefinition};

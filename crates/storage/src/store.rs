@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use banyan_crash::{Point, pass};
+use fjall::AbstractTree;
 
 use crate::batch::Batch;
 use crate::catalog::Catalog;
+use crate::checkpoint::{Checkpointer, LogBarrier};
 use crate::cleanup::Cleaner;
 use crate::cleanup::dropped::Dropped;
 use crate::directory::DataDirectory;
@@ -38,6 +40,8 @@ pub struct Store {
 struct Shared {
     // Dropped first: it joins the cleaning thread, which uses the engine.
     cleaner: Cleaner,
+    // Dropped before the engine as well.
+    _checkpointer: Option<Checkpointer>,
     engine: Arc<Engine>,
     import_was_interrupted: bool,
 }
@@ -64,8 +68,8 @@ impl Store {
         }
         // The engine asserts what it expects of its own files.
         let opened = panic::catch_unwind(AssertUnwindSafe(|| Engine::open(directory, options)));
-        let engine = match opened {
-            Ok(Ok(engine)) => Arc::new(engine),
+        let (engine, requests) = match opened {
+            Ok(Ok((engine, requests))) => (Arc::new(engine), requests),
             Ok(Err(StorageError::Engine(fjall::Error::Io(source)))) if is_resource(&source) => {
                 return Err(OpenError::Io {
                     path: path.to_owned(),
@@ -79,14 +83,16 @@ impl Store {
             .abandon_import()
             .map_err(|error| damaged(error.to_string()))?;
         let dropped = engine.load().map_err(|error| damaged(error.to_string()))?;
+        let checkpointer = match options.automatic_checkpoints {
+            true => Some(Checkpointer::start(&engine, requests).map_err(unreadable)?),
+            false => None,
+        };
         let cleaner = Cleaner::start(engine.clone(), dropped, options.removal_delay);
-        let cleaner = cleaner.map_err(|source| OpenError::Io {
-            path: path.to_owned(),
-            source,
-        })?;
+        let cleaner = cleaner.map_err(unreadable)?;
         Ok(Store {
             shared: Arc::new(Shared {
                 cleaner,
+                _checkpointer: checkpointer,
                 engine,
                 import_was_interrupted,
             }),
@@ -144,12 +150,34 @@ impl Store {
         Ok(true)
     }
 
+    /// From now on nothing comes into tables before the log is on the disk up to there.
+    pub fn keep_behind_log(&self, barrier: LogBarrier) {
+        *self.shared.engine.log_barrier.write() = Some(barrier);
+    }
+
+    /// How far the log has come with what is there, where no batch has said it: the caller has read it.
+    pub fn set_position(&self, position: u64) {
+        *self.shared.engine.committing.lock() = position;
+    }
+
+    /// How far the log had come at the last checkpoint: the store does not need it up to there.
+    pub fn durable_position(&self) -> u64 {
+        self.shared.engine.durable_position.load(Ordering::Acquire)
+    }
+
     /// Waits until everything committed so far survives a power cut.
     pub fn persist(&self) -> Result<(), StorageError> {
         pass(Point::StatePersisting);
         self.shared.engine.persist()?;
         pass(Point::StatePersisted);
         Ok(())
+    }
+
+    /// Does a part of a checkpoint: what records and indexes hold in memory is in tables when this
+    /// returns, and what meta holds is not. For tests, which end in the middle of one.
+    #[doc(hidden)]
+    pub fn write_tables_ahead(&self) -> Result<(), StorageError> {
+        self.shared.engine.write_tables_ahead()
     }
 
     pub fn stats(&self) -> Stats {
@@ -162,7 +190,10 @@ impl Store {
             indexes_disk_bytes: keyspaces.indexes.disk_space(),
             cache_bytes: database.cache_size(),
             cache_bytes_max: database.cache_capacity(),
-            write_buffer_bytes: database.write_buffer_size(),
+            write_buffer_bytes: [&keyspaces.records, &keyspaces.indexes, &keyspaces.meta]
+                .map(|keyspace| keyspace.tree.version_memtable_size_sum())
+                .iter()
+                .sum(),
             active_compactions: database.active_compactions() as u64,
         }
     }

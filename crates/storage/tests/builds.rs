@@ -341,6 +341,7 @@ fn a_load_that_a_restart_interrupts_begins_again_over_what_is_there() {
             clustered,
             store,
         } = world;
+        store.persist().unwrap();
         drop(store);
         let store = Store::open(directory.path(), &StoreOptions::default()).unwrap();
         world = World {

@@ -81,7 +81,7 @@ fn tables_of_dropped_neighbours_go_at_once_and_do_not_come_back() {
     load(&store, &two, 1500);
     let disk_bytes = |store: &Store| store.stats().records_disk_bytes;
     wait_for("nothing is written to tables", || {
-        // The engine looks at what it has in memory when something is written.
+        // It is looked how much lies in memory when something is written.
         load(&store, &two, 20);
         disk_bytes(&store) > 20_000_000
     });
@@ -95,7 +95,6 @@ fn tables_of_dropped_neighbours_go_at_once_and_do_not_come_back() {
         store.is_cleaning(),
         "the rest is in memory with what is kept"
     );
-    // The journal has all of it still.
     store.persist().unwrap();
     let image = crash_image(dir.path());
     drop(store);

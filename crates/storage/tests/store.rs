@@ -55,6 +55,7 @@ fn records_and_keys_are_found_after_reopening() {
     let store = open(dir.path());
     let collection = create(&store, "things");
     fill(&store, &collection, 0..100);
+    store.persist().unwrap();
     drop((store, collection));
 
     let store = open(dir.path());
@@ -125,6 +126,7 @@ fn a_clustered_collection_is_its_own_index() {
     let by_a = rawdoc! { "v": 2, "key": { "a": 1 }, "name": "a_1" };
     let collection = create_clustered(&store, "things", &[by_a]);
     fill_clustered(&store, &collection, &[40, -7, 300, 0, 70_000, 12]);
+    store.persist().unwrap();
     drop((store, collection));
 
     let store = open(dir.path());
@@ -330,6 +332,7 @@ fn the_last_write_of_a_key_in_a_batch_wins() {
     third.delete_meta(b"k");
     store.commit(third).unwrap();
     assert!(store.snapshot().meta(b"k").unwrap().is_none());
+    store.persist().unwrap();
     drop(store);
     assert!(open(dir.path()).snapshot().meta(b"k").unwrap().is_none());
 }
@@ -387,6 +390,7 @@ fn a_damaged_engine_is_reported() {
     let store = open(dir.path());
     let collection = create(&store, "things");
     fill(&store, &collection, 0..10);
+    store.persist().unwrap();
     drop((store, collection));
     let mut damaged = 0;
     for entry in fs::read_dir(dir.path().join("state").join("keyspaces")).unwrap() {
@@ -467,6 +471,7 @@ fn a_list_of_tables_that_is_not_as_it_was_written_is_damage() {
     let store = open(dir.path());
     let collection = create(&store, "things");
     fill(&store, &collection, 0..100);
+    store.persist().unwrap();
     drop((store, collection));
     let keyspaces = fs::read_dir(dir.path().join("state/keyspaces")).unwrap();
     let mut lists = 0;
@@ -498,6 +503,7 @@ fn a_keyspace_without_its_list_of_tables_is_damage_if_it_is_missed() {
     let store = open(dir.path());
     let collection = create(&store, "things");
     fill(&store, &collection, 0..100);
+    store.persist().unwrap();
     drop((store, collection));
     let keyspaces = dir.path().join("state/keyspaces");
 

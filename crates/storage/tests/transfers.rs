@@ -95,7 +95,7 @@ fn a_transfer_carries_everything_and_survives_its_own_interruption() {
     }
     assert_eq!(importer.compare().unwrap(), []);
     importer.finish().unwrap();
-    // What follows an import goes through the journal; a crash must keep both apart.
+    // What follows an import goes through memory; a crash must keep both apart.
     let copy = target.catalog().get("db", "things").unwrap().clone();
     fill(&target, &copy, 500..510);
     target.persist().unwrap();
@@ -185,6 +185,7 @@ fn an_import_that_is_given_up_leaves_nothing() {
     let own = create(&target, "own");
     fill(&target, &own, 0..5);
     Importer::give_up(&target).unwrap();
+    target.persist().unwrap();
     drop(target);
     let target = open(to.path());
     assert!(!target.import_was_interrupted());

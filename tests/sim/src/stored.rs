@@ -1,6 +1,5 @@
 //! The node's own state machine over a real store: entries as commands make them, effects worked
-//! out and applied by the code that ships, and after a crash a store that lost what was not
-//! persisted.
+//! out and applied by the code that ships, and after a crash a store that lost what lay in memory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use banyan_consensus::simulated;
-use banyan_consensus::{ApplyError, Committed, PeerId, Position, SnapshotMeta, StateMachine};
+use banyan_consensus::{
+    ApplyError, Committed, LogBarrier, PeerId, Position, SnapshotMeta, StateMachine,
+};
 use banyan_replication::clock::{self, Clock};
 use banyan_replication::entry::{EntryBuilder, Header, Style};
 use banyan_replication::latches::{self, Held, Latches};
@@ -23,7 +24,6 @@ use banyan_storage::{
     StorageError, Store, StoreOptions,
 };
 use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
-use parking_lot::Mutex;
 
 use crate::life::Life;
 use crate::random::{Random, mix};
@@ -31,6 +31,8 @@ use crate::state::{Attempt, Op, State, Surroundings};
 
 /// States are compared at every such index: all of a state is read for it.
 const COMPARED_EVERY: u64 = 5;
+/// At one of so many positions, records and indexes come into tables, and meta does not.
+const TABLES_AHEAD_EVERY: u64 = 16;
 const COUNTERS: u64 = 3;
 const CHUNK_BYTES: usize = 16 << 10;
 
@@ -48,8 +50,6 @@ pub struct StoredMachine {
     store: Store,
     inner: Machine,
     latches: Arc<Latches>,
-    /// How long the engine's journal was when it was last persisted.
-    persisted: Mutex<(Option<PathBuf>, u64)>,
     /// The position that the state was last compared at.
     compared: AtomicU64,
 }
@@ -340,8 +340,6 @@ impl StoredMachine {
         let snapshot = from.store.snapshot();
         let importer =
             Importer::begin(&self.store, b"simulation", ImportScope::Everything).map_err(text)?;
-        // Its steps persist what they have written: a power cut cannot take it any more.
-        self.note_persisted().map_err(text)?;
         for part in Part::SLICED {
             let mut after: Option<Vec<u8>> = None;
             let mut over = false;
@@ -364,7 +362,6 @@ impl StoredMachine {
                 }
             });
             let written = importer.write_slice(part, 0, &[], &SliceEnd::Part, chunks);
-            self.note_persisted().map_err(text)?;
             written.map_err(text)?;
         }
         if !self.life.lives_on() {
@@ -385,13 +382,7 @@ impl StoredMachine {
         if !self.life.lives_on() {
             return Err("it died over it".to_owned());
         }
-        importer.finish().map_err(text)?;
-        self.note_persisted().map_err(text)
-    }
-
-    fn note_persisted(&self) -> io::Result<()> {
-        *self.persisted.lock() = journal(self.store.path())?;
-        Ok(())
+        importer.finish().map_err(text)
     }
 }
 
@@ -435,11 +426,30 @@ impl StateMachine for StoredMachine {
         {
             self.compare(position).map_err(ApplyError)?;
         }
+        // It may die in the middle of a checkpoint.
+        if mix(self.id, position.index).is_multiple_of(TABLES_AHEAD_EVERY) {
+            let written = self.store.write_tables_ahead();
+            written.or_else(|error| match self.life.is_dead() {
+                true => Ok(()),
+                false => Err(ApplyError(error.to_string())),
+            })?;
+        }
         Ok(())
     }
 
     fn written_ms(&self, data: &[u8]) -> Option<i64> {
         self.inner.written_ms(data)
+    }
+
+    fn keep_behind_log(&self, barrier: LogBarrier) {
+        let life = self.life.clone();
+        self.inner.keep_behind_log(Box::new(move |index| {
+            barrier(index)?;
+            match life.is_dead() {
+                true => Err(io::Error::other("it died over it")),
+                false => Ok(()),
+            }
+        }));
     }
 
     fn durable(&self) -> u64 {
@@ -448,11 +458,13 @@ impl StateMachine for StoredMachine {
 
     fn make_durable(&self) -> io::Result<u64> {
         if !self.life.lives_on() {
-            return Ok(self.inner.applied_index());
+            return Ok(self.inner.durable());
         }
-        let applied = self.inner.make_durable()?;
-        self.note_persisted()?;
-        Ok(applied)
+        let made = self.inner.make_durable();
+        made.or_else(|error| match self.life.is_dead() {
+            true => Ok(self.inner.durable()),
+            false => Err(error),
+        })
     }
 
     fn install_snapshot(&self, meta: SnapshotMeta) -> Result<(), ApplyError> {
@@ -479,6 +491,8 @@ impl State for Stored {
             cache_bytes: 1 << 20,
             write_buffer_bytes: 1 << 20,
             workers: 1,
+            // They would come whenever another thread gets to it.
+            automatic_checkpoints: false,
             ..StoreOptions::default()
         };
         let store = Store::open(&dir, &options).map_err(text)?;
@@ -491,7 +505,6 @@ impl State for Stored {
             life: life.clone(),
             around: self.around.clone(),
             inner: Machine::open(store.clone(), clock).map_err(text)?,
-            persisted: Mutex::new(journal(store.path()).map_err(text)?),
             store,
             latches: Arc::default(),
             compared: AtomicU64::new(0),
@@ -508,22 +521,12 @@ impl State for Stored {
         Ok(machine)
     }
 
-    fn crash(&mut self, machine: Arc<StoredMachine>, random: &mut Random) -> Result<(), String> {
+    fn crash(&mut self, machine: Arc<StoredMachine>, _random: &mut Random) -> Result<(), String> {
         self.lives += 1;
-        let persisted = machine.persisted.lock().clone();
-        // The engine's threads end first; what they write once more is cut off with the rest.
+        // What lies in memory goes with it; what is in tables was synced.
         let machine = Arc::into_inner(machine).ok_or("a dead member is still held")?;
         drop(machine);
-        let (newest, length) = journal(&self.dir()).map_err(text)?;
-        let Some(newest) = newest else {
-            return Ok(());
-        };
-        let kept = match persisted {
-            (Some(file), certain) if file == newest => random.between(certain.min(length), length),
-            // What was persisted is in the files before it.
-            _ => random.below(length + 1),
-        };
-        cut(&self.dir().join(newest), kept).map_err(text)
+        Ok(())
     }
 
     fn write(machine: &Arc<StoredMachine>, op: Op) -> Attempt<Prepared> {
@@ -582,64 +585,4 @@ impl Stored {
     fn dir(&self) -> PathBuf {
         self.home.join("data")
     }
-}
-
-fn files(dir: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
-    for entry in std::fs::read_dir(dir)? {
-        let path = entry?.path();
-        match path.is_dir() {
-            true => files(&path, found)?,
-            false => found.push(path),
-        }
-    }
-    Ok(())
-}
-
-/// The newest journal of the engine, relative to the directory, and how much of it is in use: it
-/// is as long as it may become from the beginning.
-fn journal(dir: &Path) -> io::Result<(Option<PathBuf>, u64)> {
-    let mut found = Vec::new();
-    files(dir, &mut found)?;
-    let number = |path: &PathBuf| -> Option<u64> { path.file_stem()?.to_str()?.parse().ok() };
-    let newest = found
-        .into_iter()
-        .filter(|path| path.extension().is_some_and(|extension| extension == "jnl"))
-        .max_by_key(number);
-    let Some(path) = newest else {
-        return Ok((None, 0));
-    };
-    let used = used(&path)?.len() as u64;
-    let relative = path.strip_prefix(dir).map_err(io::Error::other)?.to_owned();
-    Ok((Some(relative), used))
-}
-
-/// The bytes of a file before the zeros at its end.
-fn used(path: &Path) -> io::Result<Vec<u8>> {
-    use std::io::Read as _;
-    const STEP: usize = 64 << 10;
-    let mut file = std::fs::File::open(path)?;
-    let mut bytes = Vec::new();
-    let mut step = vec![0; STEP];
-    loop {
-        let read = file.read(&mut step)?;
-        if read == 0 || step[..read].iter().all(|&byte| byte == 0) {
-            break;
-        }
-        bytes.extend_from_slice(&step[..read]);
-    }
-    let end = bytes.iter().rposition(|&byte| byte != 0);
-    bytes.truncate(end.map_or(0, |at| at + 1));
-    Ok(bytes)
-}
-
-/// Keeps so much of a journal: the rest are zeros, as far as the file goes.
-fn cut(path: &Path, kept: u64) -> io::Result<()> {
-    let file = std::fs::File::options().write(true).open(path)?;
-    let length = file.metadata()?.len();
-    file.set_len(kept)?;
-    // In a build with assertions the engine asserts that no torn pair is followed by zeros.
-    if cfg!(debug_assertions) {
-        return Ok(());
-    }
-    file.set_len(length)
 }

@@ -1,5 +1,8 @@
 //! Beginning with what the log and the state hold.
 
+use bytes::Bytes;
+use parking_lot::Mutex;
+use raft::eraftpb::{Entry, EntryType};
 use raft::{Config, RawNode};
 
 use crate::log::{Disk, Log, LogError};
@@ -12,6 +15,8 @@ use crate::simulated::world::{Bug, planted};
 const MESSAGE_BYTES_MAX: u64 = 512 << 10;
 const INFLIGHT_MESSAGES_MAX: usize = 96;
 const COMMITTED_BYTES_MAX: u64 = 16 << 20;
+/// Applied at once, about, when the log is opened.
+const REPLAY_BYTES: u64 = 4 << 20;
 
 pub(crate) struct Settings {
     pub id: PeerId,
@@ -55,6 +60,48 @@ pub(super) fn raft_node<D: Disk>(
     };
     let logger = slog::Logger::root(slog::Discard, slog::o!());
     RawNode::new(&config, log, &logger).map_err(|error| LogError::Damaged(error.to_string()))
+}
+
+/// Has entries applied until no part of the state on the disk is ahead of another: what was applied
+/// before. The position is kept up to date.
+pub(super) fn replay<D: Disk>(
+    log: &Log<D>,
+    applied: &Mutex<Position>,
+    mut apply: impl FnMut(Vec<(Position, Bytes)>) -> Result<(), LogError>,
+) -> Result<(), LogError> {
+    let until = log.reached();
+    let begun = applied.lock().index;
+    // A state that the log does not go on from is about to be replaced.
+    if log.is_stale() || begun < log.base().index || begun >= until {
+        return Ok(());
+    }
+    tracing::info!(from = begun + 1, until, "applying the log again");
+    let mut last = begun;
+    while last < until {
+        let entries = log.read(last + 1, until + 1, REPLAY_BYTES)?;
+        let entries: Vec<_> = entries.into_iter().map(plain).collect();
+        let Some((position, _)) = entries.last() else {
+            return Err(LogError::Damaged(format!("entry {} is missing", last + 1)));
+        };
+        let position = *position;
+        apply(entries)?;
+        *applied.lock() = position;
+        last = position.index;
+    }
+    Ok(())
+}
+
+/// What of an entry the state is told. A change of the members was written down when it was applied
+/// first.
+fn plain(entry: Entry) -> (Position, Bytes) {
+    let position = Position {
+        term: entry.term,
+        index: entry.index,
+    };
+    match entry.get_entry_type() {
+        EntryType::EntryNormal => (position, entry.data),
+        EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => (position, Bytes::new()),
+    }
 }
 
 /// Brings the log in line with a state that may be ahead of it.

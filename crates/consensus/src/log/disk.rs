@@ -16,6 +16,7 @@ use raft_engine::{Command, Config, Engine, LogBatch, MessageExt, ReadableSize, R
 
 use super::files::{self, Files};
 use super::{Batch, Disk, Loaded, LogError, Terms, decode_membership, encode_membership};
+use crate::machine::LogBarrier;
 
 const DIRECTORY_REGION: u64 = 0;
 const GENERATION: &[u8] = b"generation";
@@ -24,6 +25,8 @@ const MEMBERS: &[u8] = b"members";
 const TERMS: &[u8] = b"terms";
 const STALE: &[u8] = b"stale";
 const AHEAD: &[u8] = b"ahead";
+/// In region 0: a generation, and an index of its log.
+const REACHED: &[u8] = b"reached";
 /// Read at once, at most: the engine prepares for all of a range before it looks at its bytes.
 const READ_ENTRIES_MAX: u64 = 8192;
 
@@ -43,6 +46,8 @@ pub(crate) struct EngineDisk {
     engine: Arc<Engine<Files>>,
     reading: Reading,
     generation: u64,
+    /// The same, as of the last write.
+    written_generation: Arc<AtomicU64>,
     file_bytes: u64,
     scratch: LogBatch,
 }
@@ -103,6 +108,7 @@ impl EngineDisk {
             engine,
             reading: Reading::new(),
             generation,
+            written_generation: Arc::new(AtomicU64::new(generation)),
             file_bytes,
             scratch: LogBatch::default(),
         };
@@ -113,6 +119,41 @@ impl EngineDisk {
         Purger {
             engine: self.engine.clone(),
             reading: self.reading,
+        }
+    }
+
+    /// For the state: see [`crate::StateMachine::keep_behind_log`].
+    pub fn barrier(&self) -> LogBarrier {
+        let engine = self.engine.clone();
+        let generation = self.written_generation.clone();
+        Box::new(move |index| {
+            let generation = generation.load(Ordering::Acquire);
+            let note = [generation, index].map(u64::to_le_bytes).concat();
+            let mut batch = LogBatch::default();
+            let put = batch.put(DIRECTORY_REGION, REACHED.to_vec(), note);
+            put.map_err(std::io::Error::other)?;
+            pass(Point::LogSyncing);
+            let written = engine.write(&mut batch, true);
+            pass(Point::LogSynced);
+            written.map(drop).map_err(std::io::Error::other)
+        })
+    }
+
+    /// How far the state on the disk may be, as far as this generation of the log goes.
+    fn reached(&self) -> Result<u64, LogError> {
+        let Some(note) = self.engine.get(DIRECTORY_REGION, REACHED) else {
+            return Ok(0);
+        };
+        let numbers = note.split_first_chunk().and_then(|(generation, rest)| {
+            let index = u64::from_le_bytes(rest.try_into().ok()?);
+            Some((u64::from_le_bytes(*generation), index))
+        });
+        match numbers {
+            Some((generation, index)) if generation == self.generation => Ok(index),
+            Some(_) => Ok(0),
+            None => Err(LogError::Damaged(
+                "its note of the state is unreadable".into(),
+            )),
         }
     }
 
@@ -261,6 +302,7 @@ impl Disk for EngineDisk {
             last_index: self.engine.last_index(self.generation).unwrap_or(0),
             stale: self.get(STALE).is_some(),
             ahead: self.get(AHEAD).is_some(),
+            reached: self.reached()?,
         })
     }
 
@@ -284,6 +326,7 @@ impl Disk for EngineDisk {
             clean.add_command(self.generation, Command::Clean);
             self.engine.write(&mut clean, false).map_err(failed)?;
             self.generation = region;
+            self.written_generation.store(region, Ordering::Release);
         }
         Ok(())
     }

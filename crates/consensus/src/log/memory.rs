@@ -56,6 +56,7 @@ impl Disk for MemoryDisk {
             last_index: image.entries.keys().next_back().copied().unwrap_or(0),
             stale: image.stale,
             ahead: image.ahead,
+            reached: 0,
         })
     }
 

@@ -269,6 +269,7 @@ impl Applying<'_> {
             self.batch.put_meta(&meta_key(session), &record.encode());
         }
         self.batch.put_meta(APPLIED, &self.applied.encode());
+        self.batch.set_position(self.applied.position.index);
         self.machine.store.commit(std::mem::take(&mut self.batch))?;
         // Before latches open: whoever holds a session's latch finds its number here or its record.
         self.machine.latest_numbers.note(self.sessions.iter());

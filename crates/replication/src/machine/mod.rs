@@ -1,8 +1,8 @@
 //! The state machine: committed entries become storage batches.
 //!
 //! The position of the last applied entry lies in meta beside what the entries did, in the same
-//! batch. An entry that was applied before a crash and whose position was lost is applied again,
-//! to the same effect.
+//! batch. After a crash the store is as of its last checkpoint, and records and index keys may be of
+//! later: entries are applied again, to the same effect.
 
 mod ahead;
 mod applied;
@@ -62,7 +62,6 @@ pub struct Machine {
     index: AtomicU64,
     time: AtomicU64,
     time_watch: watch::Sender<u64>,
-    durable: AtomicU64,
     names: RwLock<Names>,
     log_begins: AtomicU64,
     installs: AtomicU64,
@@ -97,7 +96,6 @@ impl Machine {
             index: AtomicU64::new(0),
             time: AtomicU64::new(0),
             time_watch: watch::Sender::new(0),
-            durable: AtomicU64::new(0),
             names: RwLock::default(),
             log_begins: AtomicU64::new(0),
             installs: AtomicU64::new(0),
@@ -117,11 +115,7 @@ impl Machine {
             snapshots: RwLock::default(),
         };
         machine.load()?;
-        // What is read back at the start need not be on disk, only in the engine's journal.
         machine.store.persist()?;
-        machine
-            .durable
-            .store(machine.applied_index(), Ordering::Release);
         Ok(machine)
     }
 
@@ -144,6 +138,7 @@ impl Machine {
         self.base.load(&snapshot)?;
         self.latest_numbers.forget();
         *self.applied.lock() = applied;
+        self.store.set_position(applied.position.index);
         self.publish(applied);
         Ok(())
     }

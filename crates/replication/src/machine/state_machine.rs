@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use banyan_consensus::{ApplyError, Committed, Position, SnapshotMeta, StateMachine};
+use banyan_consensus::{ApplyError, Committed, LogBarrier, Position, SnapshotMeta, StateMachine};
 use banyan_storage::Batch;
 
 use super::{LogPoint, Machine, Prepared};
@@ -49,15 +49,17 @@ impl StateMachine for Machine {
         applied
     }
 
+    fn keep_behind_log(&self, barrier: LogBarrier) {
+        self.store.keep_behind_log(barrier);
+    }
+
     fn durable(&self) -> u64 {
-        self.durable.load(Ordering::Acquire)
+        self.store.durable_position()
     }
 
     fn make_durable(&self) -> io::Result<u64> {
-        let applied = self.applied_index();
         self.store.persist().map_err(io::Error::other)?;
-        self.durable.fetch_max(applied, Ordering::AcqRel);
-        Ok(applied)
+        Ok(self.durable())
     }
 
     fn install_snapshot(&self, meta: SnapshotMeta) -> Result<(), ApplyError> {
@@ -67,7 +69,6 @@ impl StateMachine for Machine {
         };
         self.load().map_err(|error| ApplyError(error.to_string()))?;
         self.installs.fetch_add(1, Ordering::AcqRel);
-        self.durable.store(0, Ordering::Release);
         fetched.map_err(ApplyError)?;
         self.has_leftovers.store(false, Ordering::Release);
         let mut batch = Batch::new();

@@ -25,9 +25,6 @@ use crate::{CatalogChange, StorageError};
 /// What is put into a unique index with the commit lock held once.
 const BATCH_KEYS: usize = 256;
 const BATCH_BYTES: usize = 64 * 1024;
-/// The engine's journal is synced after so many bytes: a flush would find more to sync, and hold up
-/// writers meanwhile.
-const SYNC_BYTES: usize = 2 << 20;
 /// Fewer records or keys are not worth a thread.
 const WORKER_ENTRIES: u64 = 1024;
 
@@ -122,6 +119,8 @@ impl Store {
         let Some(scanned) = load.scan()? else {
             return Ok(LoadEnd::Stopped);
         };
+        // Whoever opens the store after a crash has to find the build, and remove what it has put.
+        self.persist()?;
         load.arrays = scanned.arrays;
         let entries = scanned.runs.iter().flatten().map(Run::entries);
         let inserted = Inserted {
@@ -203,7 +202,6 @@ impl Load<'_> {
     fn put_all(&self, at: usize, runs: &[Run], inserted: &Inserted) -> Result<bool, StorageError> {
         let record_ids = self.build.indexes[at].record_ids;
         let mut sorted = Merge::new(runs, None, None).map_err(fjall::Error::Io)?;
-        let mut unsynced_bytes = 0;
         loop {
             let mut chunk: Vec<(Key, RecordId)> = Vec::with_capacity(BATCH_KEYS);
             let mut bytes = 0;
@@ -226,11 +224,6 @@ impl Load<'_> {
             }
             let count = chunk.len() as u64;
             inserted.done.fetch_add(count, Ordering::Relaxed);
-            unsynced_bytes += bytes + chunk.len() * 32;
-            if unsynced_bytes >= SYNC_BYTES {
-                unsynced_bytes = 0;
-                self.store.engine().sync_journal()?;
-            }
             pass(Point::IndexPart);
         }
     }

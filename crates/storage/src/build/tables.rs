@@ -1,21 +1,20 @@
-//! Sorted keys written straight into tables of the engine, past its journal and its memory.
+//! Sorted keys written straight into tables of the engine, past its memory.
 //!
 //! Only an index that is not unique is loaded so: which record holds a key of a unique one is
 //! decided key by key. The tables of one *window* are written while writes go on:
 //!
 //! 1. The window opens: the set of the records touched so far is frozen. The tables get no key of
-//!    these records, and a sequence number that the engine's tables have reached already: an engine
-//!    that is opened takes what has a higher number from its journal, and nothing else, so that a
-//!    higher one would hide what lies in its memory.
+//!    these records, and a sequence number that the engine's tables have reached already: what lies in
+//!    memory lies over them.
 //! 2. Threads write the tables, each a part of the window's keys. Who touches a record for the first
 //!    time meanwhile notes the keys that the record has had: the tables may hold them.
-//! 3. The journal is synced, so that the tables reflect nothing that a power cut could take back.
-//! 4. With the commit lock held the window closes. The engine takes the tables up, and what the
+//! 3. With the commit lock held the window closes. The engine takes the tables up, and what the
 //!    index held of the noted keys is written again over them: an entry, or that there is none.
 //!
-//! A crash between the two steps of 4 leaves keys that nobody has. Therefore, whoever opens a store
-//! with a build in it removes what the build has put, and the load begins anew. Within one process a
-//! load that was stopped goes on behind the last window.
+//! A crash between the two steps of 3 leaves keys that nobody has, and any crash may take writes whose
+//! keys the tables hold. Therefore, whoever opens a store with a build in it removes what the build has
+//! put, and the load begins anew. Within one process a load that was stopped goes on behind the last
+//! window.
 
 use std::fs;
 use std::sync::Arc;
@@ -134,7 +133,7 @@ impl Load<'_> {
             key: Slice::from(index.id.to_be_bytes()),
             value: None,
         }])?;
-        indexes.rotate_memtable()?;
+        engine.flush_ahead(Keyspace::Indexes)?;
         while indexes.tree.sealed_memtable_count() > 0 {
             if !self.goes_on(LoadPhase::Inserting, 0, inserted.total) {
                 return Ok(false);
@@ -210,7 +209,6 @@ impl Load<'_> {
         if !parts.iter().all(|(_, part)| part.is_complete) {
             return Ok(Put::BuildGone);
         }
-        engine.sync_journal()?;
         self.commit_if_there(at, |index, mut batch| {
             let mut key_bytes: i64 = parts.iter().map(|(_, part)| part.key_bytes).sum();
             // Of before the tables.

@@ -1,6 +1,6 @@
 //! What was dropped and is not removed yet.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::mem;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::dead::DeadIds;
 use super::dropped::Dropped;
 use crate::engine::{Engine, drop_tables};
 use crate::keyspaces::{Keyspace, Operation};
-use crate::{StorageError, journal, keys};
+use crate::{StorageError, keys};
 
 const IN_USE_POLL: Duration = Duration::from_millis(200);
 /// Between two looks at whether tables can go.
@@ -25,8 +25,6 @@ const FLUSH_TIME: Duration = Duration::from_secs(5);
 const FLUSH_BYTES_MIN: u64 = 1 << 20;
 /// So many may wait for tables to go as a whole.
 const READY_MAX: usize = 1000;
-/// So many marks may wait for a journal to go.
-const MARKS_MAX: usize = 10_000;
 
 pub(super) struct Removal {
     engine: Arc<Engine>,
@@ -36,8 +34,6 @@ pub(super) struct Removal {
     dead: DeadIds,
     /// In the order of arrival.
     waiting: Vec<Waiting>,
-    /// Of what is removed, with the journal that may bring it back, in the order of journals.
-    marks: VecDeque<(u64, Operation)>,
     /// How many are waiting or about to be added.
     pending: Arc<AtomicUsize>,
 }
@@ -58,7 +54,6 @@ impl Removal {
             delay,
             dead: DeadIds::default(),
             waiting: Vec::new(),
-            marks: VecDeque::new(),
             pending,
         }
     }
@@ -91,7 +86,6 @@ impl Removal {
             // An import has replaced all that there was; the same ids may be alive in what came.
             self.epoch = epoch;
             self.dead = DeadIds::default();
-            self.marks.clear();
         }
         let known = self.waiting.len();
         self.waiting.retain(|waiting| waiting.epoch == epoch);
@@ -114,7 +108,6 @@ impl Removal {
             }
         }
         self.remove_due(now, is_news);
-        self.remove_marks();
         let done = known - self.waiting.len();
         self.pending.fetch_add(resurfaced.len(), Ordering::Release);
         self.pending.fetch_sub(done, Ordering::Release);
@@ -139,6 +132,10 @@ impl Removal {
                 self.dead.around_keys(range.min(), range.max())
             })
             .collect();
+        if !ranges.is_empty() {
+            // Tables go at once. A crash must not bring back the time when they were in use.
+            self.engine.persist()?;
+        }
         for &range in &ranges {
             drop_tables(keyspace, range)?;
             self.find_resurfaced(part, range, resurfaced)?;
@@ -240,11 +237,7 @@ impl Removal {
             key: dropped.meta_key().into(),
             value: None,
         };
-        let state = self.engine.directory.state();
-        let journal = journal::newest(&state)
-            .map_err(fjall::Error::Io)?
-            .unwrap_or_default();
-        self.marks.push_back((journal, mark));
+        self.engine.write_in(self.epoch, vec![mark])?;
         Ok(true)
     }
 
@@ -273,7 +266,7 @@ impl Removal {
         if self.dead.around_keys(&min.key.user_key, &max.key.user_key) != Some(range) {
             return false;
         }
-        match keyspace.rotate_memtable() {
+        match self.engine.flush_ahead(part) {
             Ok(_) => {
                 flushing.push((part, range));
                 true
@@ -282,33 +275,6 @@ impl Removal {
                 tracing::error!(%error, "cannot seal what is in memory");
                 false
             }
-        }
-    }
-
-    /// Removes the marks of what cannot come back.
-    ///
-    /// The engine, when it is opened, takes from its journal what is later than its tables. Once a
-    /// table is gone that may be what was in it: the mark has to be there as long as the journal.
-    fn remove_marks(&mut self) {
-        if self.marks.is_empty() {
-            return;
-        }
-        let oldest = match journal::oldest(&self.engine.directory.state()) {
-            Ok(oldest) => oldest.unwrap_or_default(),
-            Err(error) => {
-                tracing::warn!(%error, "cannot tell what journals there are");
-                return;
-            }
-        };
-        let excess = self.marks.len().saturating_sub(MARKS_MAX);
-        let is_before = |(journal, _): &(u64, Operation)| *journal < oldest;
-        let removable = self.marks.partition_point(is_before).max(excess);
-        if removable == 0 {
-            return;
-        }
-        let removals = self.marks.drain(..removable).map(|(_, removal)| removal);
-        if let Err(error) = self.engine.write_in(self.epoch, removals.collect()) {
-            tracing::error!(%error, "cannot remove the marks of what was dropped");
         }
     }
 }
@@ -367,7 +333,7 @@ mod tests {
         let [kept, emptied, next] = ["kept", "emptied", "next"].map(|name| create(&store, name));
         let emptied_id = emptied.id;
         let keyspaces = store.engine().keyspaces();
-        let flush = || keyspaces.records.rotate_memtable_and_wait().unwrap();
+        let flush = || store.persist().unwrap();
         write(&store, &kept, true);
         write(&store, &emptied, true);
         flush();

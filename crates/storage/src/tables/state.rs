@@ -11,6 +11,8 @@ use lsm_tree::table::{Block, BlockHandle};
 use lsm_tree::{AnyTree, GlobalTableId, Memtable, SeqNo, Table, TreeId};
 use parking_lot::Mutex;
 
+use crate::checkpoint::Requests;
+
 /// What lies in memory is written to a table once it has been read so many times as a whole while
 /// nothing was written: a table is read several times as fast as the list of what was written last.
 const READS_OF_ALL: u64 = 2;
@@ -27,7 +29,7 @@ pub(crate) struct State {
     pub(super) runs: Vec<Run>,
     tree: TreeId,
     files: FileAccessor,
-    keyspace: fjall::Keyspace,
+    checkpoints: Requests,
     reads: Arc<Mutex<Reads>>,
 }
 
@@ -40,9 +42,9 @@ struct Reads {
 }
 
 /// What is known of the versions of one tree's tables.
-#[derive(Default)]
 pub(crate) struct States {
     newest: Mutex<Option<Known>>,
+    checkpoints: Requests,
     reads: Arc<Mutex<Reads>>,
 }
 
@@ -54,6 +56,14 @@ struct Known {
 }
 
 impl States {
+    pub(crate) fn new(checkpoints: Requests) -> States {
+        States {
+            newest: Mutex::default(),
+            checkpoints,
+            reads: Arc::default(),
+        }
+    }
+
     /// The state for a snapshot of `seqno`, if it is at hand: nothing waits to be written to a table,
     /// and the newest version of the tables is not newer than the snapshot. `visible` is the seqno
     /// that a snapshot would have now.
@@ -93,7 +103,7 @@ impl States {
             runs,
             tree: tree.id(),
             files: FileAccessor::DescriptorTable(files),
-            keyspace: keyspace.clone(),
+            checkpoints: self.checkpoints.clone(),
             reads: self.reads.clone(),
         })
     }
@@ -135,12 +145,7 @@ impl State {
             }
             reads.entries = 0;
         }
-        if self.keyspace.tree.active_memtable().id() != memory.id() {
-            return;
-        }
-        if let Err(error) = self.keyspace.rotate_memtable() {
-            tracing::warn!(%error, "what is read much could not be written to a table");
-        }
+        self.checkpoints.checkpoint();
     }
 
     /// A block, from the engine's cache or through it.

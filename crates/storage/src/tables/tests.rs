@@ -9,6 +9,7 @@ use lsm_tree::Guard;
 use proptest::prelude::*;
 
 use super::{Cursor, Points, State, States};
+use crate::checkpoint::Requests;
 
 type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -91,7 +92,7 @@ impl Peer {
             _directory: directory,
             database,
             keyspace,
-            states: States::default(),
+            states: States::new(Requests::channel().0),
             kept: Vec::new(),
         }
     }
@@ -204,14 +205,15 @@ fn a_snapshot_from_before_a_version_does_not_read_that() {
 }
 
 #[test]
-fn what_is_read_much_in_memory_is_written_to_a_table() {
-    let peer = Peer::new(16);
+fn what_is_read_much_in_memory_is_to_be_written_to_a_table() {
+    let mut peer = Peer::new(16);
+    let (requests, queue) = Requests::channel();
+    peer.states = States::new(requests);
     for number in 0..2000_u32 {
         peer.keyspace
             .insert(number.to_be_bytes(), vec![7; 1000])
             .unwrap();
     }
-    let tree = &peer.keyspace.tree;
     let read = || {
         let view = peer.database.snapshot();
         let visible = || peer.database.visible_seqno();
@@ -229,12 +231,7 @@ fn what_is_read_much_in_memory_is_written_to_a_table() {
         .insert(0_u32.to_be_bytes(), "changed")
         .unwrap();
     read();
-    assert_eq!(tree.table_count(), 0);
+    assert!(!queue.is_asked());
     read();
-    while tree.sealed_memtable_count() > 0 {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    assert!(tree.table_count() > 0);
-    assert!(tree.active_memtable().is_empty());
-    read();
+    assert!(queue.is_asked());
 }

@@ -99,7 +99,9 @@ impl Net {
         };
         let position = node.state.last().map_or(Position::default(), |(at, _)| *at);
         node.applied = Arc::new(Mutex::new(position));
-        let core = Core::open(node.disk.clone(), settings, node.applied.clone(), 0);
+        let core = Core::open(node.disk.clone(), settings, node.applied.clone(), 0, |_| {
+            Ok(())
+        });
         node.core = core.ok();
         node.install = None;
         let witness = node.witness;

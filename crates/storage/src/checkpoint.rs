@@ -1,0 +1,269 @@
+//! Checkpoints: what lies in memory is brought into tables, and need not be applied again.
+//!
+//! The store has no journal of its own. A crash takes what lies in memory, and the caller's log has
+//! all of it: [`crate::Batch::set_position`] says how far the log has come with a batch. A checkpoint
+//! seals what the three keyspaces hold in memory, between two batches. The engine writes records and
+//! indexes to tables; only then is meta written, where the caller keeps the position. When a store is
+//! opened, meta is therefore as of one moment, and records and indexes are as of that moment or a later
+//! one. The caller applies its log from there on. Its batches say what keys become and not how they
+//! change, so that records and indexes come to the same, as soon as the log has come to where they were.
+//!
+//! Tables must not be ahead of a log that a power cut has shortened. Before anything is sealed, the
+//! caller's [`LogBarrier`] syncs the log, and notes in it how far tables may go: nobody may read a store
+//! before the log was applied up to there.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use banyan_crash::{Point, pass};
+use fjall::{AbstractTree, PersistMode};
+use lsm_tree::compaction::Leveled;
+
+use crate::StorageError;
+use crate::engine::Engine;
+use crate::keyspaces::{Keyspace, Keyspaces};
+
+/// Meta's tables are merged when there are so many.
+const META_RUNS_MAX: usize = 4;
+const FLUSH_POLL: Duration = Duration::from_millis(1);
+
+/// Returns once the log is on the disk up to a position, with the note that tables may hold what it
+/// did. Called while nothing is written.
+pub type LogBarrier = Box<dyn Fn(u64) -> io::Result<()> + Send + Sync>;
+
+enum Request {
+    Checkpoint,
+    Stop,
+}
+
+/// Asks for checkpoints. Never waits for one.
+#[derive(Clone)]
+pub(crate) struct Requests(SyncSender<Request>);
+
+impl Requests {
+    pub(crate) fn channel() -> (Requests, RequestQueue) {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        (Requests(sender), RequestQueue(receiver))
+    }
+
+    pub(crate) fn checkpoint(&self) {
+        // One that waits to begin does for this as well.
+        let _ = self.0.try_send(Request::Checkpoint);
+    }
+}
+
+pub(crate) struct RequestQueue(Receiver<Request>);
+
+#[cfg(test)]
+impl RequestQueue {
+    /// Whether a checkpoint was asked for since this was looked at last.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.0.try_recv().is_ok()
+    }
+}
+
+/// The thread that makes the checkpoints that are asked for. Dropping this ends and joins it.
+pub(crate) struct Checkpointer {
+    requests: Requests,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Checkpointer {
+    pub(crate) fn start(engine: &Arc<Engine>, queue: RequestQueue) -> io::Result<Checkpointer> {
+        let requests = engine.requests.clone();
+        let engine = Arc::downgrade(engine);
+        let thread = thread::Builder::new()
+            .name("checkpoint".to_owned())
+            .spawn(move || serve(&engine, &queue))?;
+        Ok(Checkpointer {
+            requests,
+            thread: Some(thread),
+        })
+    }
+}
+
+fn serve(engine: &Weak<Engine>, queue: &RequestQueue) {
+    while let Ok(Request::Checkpoint) = queue.0.recv() {
+        let Some(engine) = engine.upgrade() else {
+            return;
+        };
+        if let Err(error) = engine.persist() {
+            // Memory would grow without bound: the next batch is refused.
+            engine.has_failed.store(true, Ordering::Release);
+            tracing::error!(%error, "what is in memory cannot be written to tables");
+        }
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        // The thread takes what lies before it in the queue.
+        let _ = self.requests.0.send(Request::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Engine {
+    /// Makes a checkpoint: returns once everything committed so far survives a power cut.
+    pub(crate) fn persist(&self) -> Result<(), StorageError> {
+        let _one_at_a_time = self.persisting.lock();
+        // Most of the log is synced beside the writes, so that little is left while they wait.
+        let position = *self.committing.lock();
+        self.wait_for_log(position)?;
+        let (keyspaces, position) = {
+            let committing = self.committing.lock();
+            let keyspaces = self.keyspaces();
+            if !is_empty(&keyspaces) {
+                self.wait_for_log(*committing)?;
+                keyspaces.records.rotate_memtable()?;
+                keyspaces.indexes.rotate_memtable()?;
+                // Not by the engine, which would write it whenever it likes.
+                keyspaces.meta.tree.rotate_memtable();
+            }
+            (keyspaces, *committing)
+        };
+        pass(Point::CheckpointSealed);
+        self.wait_for_tables(&keyspaces)?;
+        pass(Point::CheckpointTables);
+        self.write_meta_table(&keyspaces)?;
+        self.durable_position.store(position, Ordering::Release);
+        Ok(())
+    }
+
+    /// Has the engine write what one keyspace holds in memory to a table, ahead of meta. False: it
+    /// holds nothing there.
+    pub(crate) fn flush_ahead(&self, keyspace: Keyspace) -> Result<bool, StorageError> {
+        let committing = self.committing.lock();
+        self.wait_for_log(*committing)?;
+        Ok(self.keyspaces().of(keyspace).rotate_memtable()?)
+    }
+
+    pub(crate) fn write_tables_ahead(&self) -> Result<(), StorageError> {
+        self.flush_ahead(Keyspace::Records)?;
+        self.flush_ahead(Keyspace::Indexes)?;
+        self.wait_for_tables(&self.keyspaces())
+    }
+
+    fn wait_for_log(&self, position: u64) -> Result<(), StorageError> {
+        match &*self.log_barrier.read() {
+            Some(barrier) => barrier(position).map_err(|error| fjall::Error::Io(error).into()),
+            None => Ok(()),
+        }
+    }
+
+    fn wait_for_tables(&self, keyspaces: &Keyspaces) -> Result<(), StorageError> {
+        let is_waiting = |keyspace: &fjall::Keyspace| keyspace.tree.sealed_memtable_count() > 0;
+        while is_waiting(&keyspaces.records) || is_waiting(&keyspaces.indexes) {
+            self.check_engine()?;
+            thread::sleep(FLUSH_POLL);
+        }
+        Ok(())
+    }
+
+    /// The engine says so here if it has failed to write a table.
+    fn check_engine(&self) -> Result<(), StorageError> {
+        Ok(self.database.persist(PersistMode::Buffer)?)
+    }
+
+    fn write_meta_table(&self, keyspaces: &Keyspaces) -> Result<(), StorageError> {
+        let tree = &keyspaces.meta.tree;
+        let needless = self
+            .database
+            .supervisor
+            .snapshot_tracker
+            .get_seqno_safe_to_gc();
+        let flushed = tree.flush(&tree.get_flush_lock(), needless);
+        flushed.map_err(fjall::Error::from)?;
+        if tree.l0_run_count() >= META_RUNS_MAX {
+            let merged = tree.compact(Arc::new(Leveled::default()), needless);
+            merged.map_err(fjall::Error::from)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether nothing lies in memory that could be sealed.
+fn is_empty(keyspaces: &Keyspaces) -> bool {
+    let all = [&keyspaces.records, &keyspaces.indexes, &keyspaces.meta];
+    all.iter()
+        .all(|keyspace| keyspace.tree.active_memtable().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::keyspaces::Operation;
+    use crate::{Store, StoreOptions};
+
+    fn open(path: &Path) -> Store {
+        Store::open(path, &StoreOptions::default()).unwrap()
+    }
+
+    /// One key of each keyspace says which round wrote it.
+    fn write(store: &Store, round: u64) {
+        let put = |keyspace| Operation {
+            keyspace,
+            key: vec![0, 0, 0, 9, 1].into(),
+            value: Some(round.to_be_bytes().into()),
+        };
+        let operations = [Keyspace::Records, Keyspace::Indexes, Keyspace::Meta].map(put);
+        let engine = store.engine();
+        engine.write_at(operations.into(), Some(round)).unwrap();
+    }
+
+    fn rounds(store: &Store) -> [Option<u64>; 3] {
+        let keyspaces = store.engine().keyspaces();
+        [Keyspace::Records, Keyspace::Indexes, Keyspace::Meta].map(|keyspace| {
+            let found = keyspaces.of(keyspace).get([0, 0, 0, 9, 1]).unwrap();
+            found.map(|round| u64::from_be_bytes(round[..].try_into().unwrap()))
+        })
+    }
+
+    #[test]
+    fn meta_is_never_ahead_of_records_and_indexes() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path());
+        write(&store, 1);
+        store.persist().unwrap();
+        assert_eq!(store.durable_position(), 1);
+        write(&store, 2);
+        let engine = store.engine();
+        assert!(engine.flush_ahead(Keyspace::Records).unwrap());
+        engine.wait_for_tables(&engine.keyspaces()).unwrap();
+        write(&store, 3);
+        assert_eq!(rounds(&store), [Some(3); 3]);
+        drop(store);
+
+        let store = open(directory.path());
+        assert_eq!(rounds(&store), [Some(2), Some(1), Some(1)]);
+        // The log brings it to one moment again, and numbers go on behind those of the tables.
+        write(&store, 2);
+        assert_eq!(rounds(&store), [Some(2); 3]);
+        write(&store, 3);
+        store.persist().unwrap();
+        drop(store);
+        assert_eq!(rounds(&open(directory.path())), [Some(3); 3]);
+    }
+
+    #[test]
+    fn the_tables_of_meta_are_merged_now_and_then() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path());
+        for round in 0..40 {
+            write(&store, round);
+            store.persist().unwrap();
+        }
+        let keyspaces = store.engine().keyspaces();
+        let runs = keyspaces.meta.tree.l0_run_count();
+        assert!(runs <= META_RUNS_MAX, "{runs} runs");
+        assert_eq!(rounds(&store), [Some(39); 3]);
+    }
+}

@@ -1,0 +1,228 @@
+//! Batches on their way into memory, and views that see each of them as a whole.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use banyan_crash::{Point, pass};
+use fjall::AbstractTree;
+use lsm_tree::SeqNo;
+
+use crate::StorageError;
+use crate::engine::Engine;
+use crate::keyspaces::{Keyspace, Keyspaces, Operation};
+
+/// After so many bytes it is looked how much lies in memory: looking costs as much as a small write.
+const LOOK_EVERY_BYTES: u64 = 1024 * 1024;
+/// Writers wait while memory holds so many times what a checkpoint is made for, or while a keyspace's
+/// first level has so many runs.
+const BUFFERS_MAX: u64 = 4;
+const RUNS_MAX: usize = 30;
+const WAIT_PAUSE: Duration = Duration::from_millis(1);
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// What is known of the batch that is being written.
+pub(crate) struct Writing {
+    /// What was visible when it began: all of that is whole. The highest number while there is none.
+    whole_until: AtomicU64,
+    /// Written since it was last looked how much lies in memory.
+    unlooked_bytes: AtomicU64,
+}
+
+impl Default for Writing {
+    fn default() -> Self {
+        Writing {
+            whole_until: AtomicU64::new(SeqNo::MAX),
+            unlooked_bytes: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Engine {
+    /// A view of what was committed, in which each batch is there as a whole or not at all.
+    ///
+    /// Versions of the tables have sequence numbers as batches have. One that a flush or a compaction
+    /// has made becomes visible with all that has a lower number, and so with a part of a batch that
+    /// began before it and is still being put into the memtables.
+    pub(crate) fn snapshot(&self) -> fjall::Snapshot {
+        let snapshot = self.database.snapshot();
+        fence(Ordering::SeqCst);
+        if snapshot.seqno() <= self.writing.whole_until.load(Ordering::Acquire) {
+            return snapshot;
+        }
+        drop(snapshot);
+        let _no_batch = self.committing.lock();
+        self.database.snapshot()
+    }
+
+    /// Makes the writes visible, all at once. `position`: how far the log has come with them.
+    pub(crate) fn write_at(
+        &self,
+        operations: Vec<Operation>,
+        position: Option<u64>,
+    ) -> Result<(), StorageError> {
+        let keyspaces = self.keyspaces.read();
+        self.write_to(&keyspaces, operations, position)
+    }
+
+    /// The same with writes that do not come from the log.
+    pub(crate) fn write(&self, operations: Vec<Operation>) -> Result<(), StorageError> {
+        self.write_at(operations, None)
+    }
+
+    /// As [`Engine::write`], but nothing once everything was thrown away since `epoch`: false then.
+    pub(crate) fn write_in(
+        &self,
+        epoch: u64,
+        operations: Vec<Operation>,
+    ) -> Result<bool, StorageError> {
+        // Held meanwhile: the keyspaces are replaced after the epoch has changed.
+        let keyspaces = self.keyspaces.read();
+        if self.epoch.load(Ordering::Acquire) != epoch {
+            return Ok(false);
+        }
+        self.write_to(&keyspaces, operations, None)?;
+        Ok(true)
+    }
+
+    fn write_to(
+        &self,
+        keyspaces: &Keyspaces,
+        operations: Vec<Operation>,
+        position: Option<u64>,
+    ) -> Result<(), StorageError> {
+        if self.has_failed.load(Ordering::Acquire) {
+            return Err(fjall::Error::Poisoned.into());
+        }
+        let bytes = |operation: &Operation| {
+            operation.key.len() + operation.value.as_ref().map_or(0, |value| value.len())
+        };
+        let bytes = operations.iter().map(bytes).sum::<usize>() as u64;
+        pass(Point::StateCommitting);
+        let unlooked = &self.writing.unlooked_bytes;
+        if unlooked.fetch_add(bytes, Ordering::Relaxed) + bytes >= LOOK_EVERY_BYTES {
+            unlooked.store(0, Ordering::Relaxed);
+            self.make_room(keyspaces);
+        }
+        let mut committing = self.committing.lock();
+        let supervisor = &self.database.supervisor;
+        let whole_until = &self.writing.whole_until;
+        whole_until.store(self.database.visible_seqno(), Ordering::Relaxed);
+        // Whoever does not see this store sees no later sequence number either.
+        fence(Ordering::SeqCst);
+        let seqno = supervisor.seqno.next();
+        for Operation {
+            keyspace,
+            key,
+            value,
+        } in operations
+        {
+            let tree = &keyspaces.of(keyspace).tree;
+            match value {
+                Some(value) => tree.insert(key, value, seqno),
+                None => tree.remove(key, seqno),
+            };
+        }
+        supervisor.snapshot_tracker.publish(seqno);
+        whole_until.store(SeqNo::MAX, Ordering::Release);
+        if let Some(position) = position {
+            *committing = position;
+        }
+        drop(committing);
+        pass(Point::StateCommitted);
+        Ok(())
+    }
+
+    /// Asks for a checkpoint if one is due. Waits while writers are too far ahead of the tables, but not
+    /// for ever: where tables cannot be written any more, the next batch is refused.
+    fn make_room(&self, keyspaces: &Keyspaces) {
+        let began = Instant::now();
+        loop {
+            let buffers = self.buffers_in_use(keyspaces);
+            if buffers >= 1 {
+                self.requests.checkpoint();
+            }
+            let runs = [&keyspaces.records, &keyspaces.indexes, &keyspaces.meta]
+                .map(|keyspace| keyspace.tree.l0_run_count());
+            let is_full = buffers >= BUFFERS_MAX || runs.iter().any(|&runs| runs >= RUNS_MAX);
+            if !is_full || began.elapsed() >= WAIT_MAX {
+                return;
+            }
+            thread::sleep(WAIT_PAUSE);
+        }
+    }
+
+    /// How many times the memory that a keyspace may take it does take, of the one that takes most.
+    fn buffers_in_use(&self, keyspaces: &Keyspaces) -> u64 {
+        let all = [Keyspace::Records, Keyspace::Indexes, Keyspace::Meta];
+        let in_use = all.map(|keyspace| {
+            let bytes = keyspaces.of(keyspace).tree.active_memtable().size();
+            bytes / self.buffer_bytes(keyspace)
+        });
+        in_use.into_iter().max().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use fjall::Readable;
+
+    use super::*;
+    use crate::snapshot::Snapshot;
+    use crate::{Store, StoreOptions};
+
+    #[test]
+    fn a_snapshot_sees_all_of_a_batch_or_nothing_while_tables_are_written() {
+        const KEYS: u32 = 4_000;
+        const BATCHES: u32 = 60;
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path(), &StoreOptions::default()).unwrap();
+        let engine = store.engine();
+        let key = |key: u32| [0, key].map(u32::to_be_bytes).concat();
+        let write = |round: u32| {
+            let put = |keyspace, key: Vec<u8>| Operation {
+                keyspace,
+                key: key.into(),
+                value: Some(round.to_be_bytes().into()),
+            };
+            let mut operations = vec![put(Keyspace::Meta, b"round".to_vec())];
+            operations.extend((0..KEYS).map(|number| put(Keyspace::Records, key(number))));
+            engine.write(operations).unwrap();
+        };
+        write(0);
+        let done = AtomicBool::new(false);
+        let working = || !done.load(Ordering::Relaxed);
+        let seen = thread::scope(|scope| {
+            scope.spawn(|| {
+                while working() {
+                    engine.persist().unwrap();
+                }
+            });
+            let reader = scope.spawn(|| {
+                let mut seen = 0;
+                while working() {
+                    let view = Snapshot::of(engine).view;
+                    let keyspaces = engine.keyspaces();
+                    let value = |keyspace, key: &[u8]| {
+                        let found = view.get(keyspaces.of(keyspace), key).unwrap();
+                        found.map(|value| u32::from_be_bytes(value[..].try_into().unwrap()))
+                    };
+                    let first = value(Keyspace::Records, &key(0));
+                    let last = value(Keyspace::Records, &key(KEYS - 1));
+                    let meta = value(Keyspace::Meta, b"round");
+                    assert_eq!((first, meta), (last, last));
+                    seen += 1;
+                }
+                seen
+            });
+            for round in 1..=BATCHES {
+                write(round);
+            }
+            done.store(true, Ordering::Relaxed);
+            reader.join().unwrap()
+        });
+        assert!(seen > 0);
+    }
+}
