@@ -261,6 +261,7 @@ async fn a_member_that_was_away_for_too_long_fetches_the_state() -> Result<()> {
     load(&client, 2).await?;
     let away = (set.primary().await + 1) % 3;
     set.members[away].stop().await;
+    let before = KeptState::of(&set.members[away])?;
     // Old records of the one that is away must not come back.
     things(&client)
         .delete_many(doc! { "_id": { "$lt": 500 } })
@@ -276,9 +277,9 @@ async fn a_member_that_was_away_for_too_long_fetches_the_state() -> Result<()> {
     ensure!(log.contains("the snapshot is in"), "{log}");
     writing.goes_on().await;
 
-    // What a damaged file has lost comes from the others too.
+    // What an old state lacks comes from the others too.
     set.members[away].kill();
-    damage_journals(&set.members[away])?;
+    before.put_back(&set.members[away])?;
     set.members[away].start().await;
     eventually("it is whole again", || is_secondary(&set.members[away])).await;
     let log = set.members[away].log();
@@ -292,23 +293,31 @@ async fn a_member_that_was_away_for_too_long_fetches_the_state() -> Result<()> {
 #[tokio::test]
 async fn a_lone_member_that_lost_its_state_says_so() -> Result<()> {
     let mut set = ReplicaSet::start("lost", 1, &["--oplogSize", "1"]).await;
+    set.members[0].stop().await;
+    let before = KeptState::of(&set.members[0])?;
+    set.members[0].start().await;
     let client = set.client().await;
     let log = client.database("local").collection::<Document>("oplog.rs");
-    let first = || async {
-        let entry = log.find_one(doc! {}).sort(doc! { "$natural": 1 }).await?;
-        entry.ok_or_else(|| anyhow::anyhow!("the log is empty"))
+    let at = |natural: i32| {
+        let log = &log;
+        async move {
+            let order = doc! { "$natural": natural };
+            let entry = log.find_one(doc! {}).sort(order).await?;
+            let entry = entry.ok_or_else(|| anyhow::anyhow!("the log is empty"))?;
+            anyhow::Ok(entry.get_timestamp("ts")?)
+        }
     };
-    let beginning = first().await?;
+    let kept = at(-1).await?;
     load(&client, 10).await?;
     eventually("the log is cut", || async {
-        match first().await? == beginning {
+        match at(1).await? <= kept {
             true => bail!("not yet"),
             false => Ok(()),
         }
     })
     .await;
     set.members[0].kill();
-    damage_journals(&set.members[0])?;
+    before.put_back(&set.members[0])?;
     set.members[0].spawn();
     let status = set.members[0].ended().await;
     ensure!(status.code() == Some(100), "{status}");
@@ -358,17 +367,33 @@ async fn counter(member: &Client) -> Result<i32> {
     Ok(found.get_i32("n")?)
 }
 
-fn damage_journals(process: &Process) -> Result<()> {
-    let mut damaged = 0;
-    for entry in std::fs::read_dir(process.data_directory().join("state"))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "jnl") {
-            let file = std::fs::File::options().write(true).open(&path)?;
-            std::os::unix::fs::FileExt::write_all_at(&file, &[0xff; 64], 0)?;
-            damaged += 1;
+/// A member's state as it once was, without the log.
+struct KeptState(tempfile::TempDir);
+
+impl KeptState {
+    fn of(process: &Process) -> Result<KeptState> {
+        let kept = tempfile::tempdir()?;
+        copy_folder(&process.data_directory().join("state"), kept.path())?;
+        Ok(KeptState(kept))
+    }
+
+    fn put_back(&self, process: &Process) -> Result<()> {
+        let state = process.data_directory().join("state");
+        std::fs::remove_dir_all(&state)?;
+        copy_folder(self.0.path(), &state)
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            true => copy_folder(&entry.path(), &target)?,
+            false => std::fs::copy(entry.path(), target).map(drop)?,
         }
     }
-    ensure!(damaged > 0, "no journal was found");
     Ok(())
 }
 
@@ -417,7 +442,7 @@ fn bytes_under(folder: &Path) -> u64 {
     entries
         .map(|entry| match entry.metadata() {
             Ok(meta) if meta.is_dir() => bytes_under(&entry.path()),
-            // A journal is as large as it may grow from its beginning; what is in it counts.
+            // The engine's journal is as large as it may grow from its beginning; what is in it counts.
             Ok(meta) => std::os::unix::fs::MetadataExt::blocks(&meta) * 512,
             Err(_) => 0,
         })

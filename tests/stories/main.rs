@@ -47,7 +47,6 @@ mod orphans;
 mod parts;
 mod places;
 mod plan_cache;
-mod power;
 mod profiler;
 mod query_settings;
 mod query_stats;

@@ -9,12 +9,13 @@
 //! change, so that records and indexes come to the same, as soon as the log has come to where they were.
 //!
 //! Tables must not be ahead of a log that a power cut has shortened. Before anything is sealed, the
-//! caller's [`LogBarrier`] syncs the log, and notes in it how far tables may go: nobody may read a store
+//! caller's [`crate::LogBarrier`] syncs the log, and notes in it how far tables may go: nobody may read a store
 //! before the log was applied up to there.
+
+pub(crate) mod requests;
 
 use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -26,45 +27,11 @@ use lsm_tree::compaction::Leveled;
 use crate::StorageError;
 use crate::engine::Engine;
 use crate::keyspaces::{Keyspace, Keyspaces};
+use requests::{Request, RequestQueue, Requests};
 
 /// Meta's tables are merged when there are so many.
 const META_RUNS_MAX: usize = 4;
 const FLUSH_POLL: Duration = Duration::from_millis(1);
-
-/// Returns once the log is on the disk up to a position, with the note that tables may hold what it
-/// did. Called while nothing is written.
-pub type LogBarrier = Box<dyn Fn(u64) -> io::Result<()> + Send + Sync>;
-
-enum Request {
-    Checkpoint,
-    Stop,
-}
-
-/// Asks for checkpoints. Never waits for one.
-#[derive(Clone)]
-pub(crate) struct Requests(SyncSender<Request>);
-
-impl Requests {
-    pub(crate) fn channel() -> (Requests, RequestQueue) {
-        let (sender, receiver) = mpsc::sync_channel(1);
-        (Requests(sender), RequestQueue(receiver))
-    }
-
-    pub(crate) fn checkpoint(&self) {
-        // One that waits to begin does for this as well.
-        let _ = self.0.try_send(Request::Checkpoint);
-    }
-}
-
-pub(crate) struct RequestQueue(Receiver<Request>);
-
-#[cfg(test)]
-impl RequestQueue {
-    /// Whether a checkpoint was asked for since this was looked at last.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.0.try_recv().is_ok()
-    }
-}
 
 /// The thread that makes the checkpoints that are asked for. Dropping this ends and joins it.
 pub(crate) struct Checkpointer {
@@ -87,7 +54,7 @@ impl Checkpointer {
 }
 
 fn serve(engine: &Weak<Engine>, queue: &RequestQueue) {
-    while let Ok(Request::Checkpoint) = queue.0.recv() {
+    while queue.next() == Request::Checkpoint {
         let Some(engine) = engine.upgrade() else {
             return;
         };
@@ -102,7 +69,7 @@ fn serve(engine: &Weak<Engine>, queue: &RequestQueue) {
 impl Drop for Checkpointer {
     fn drop(&mut self) {
         // The thread takes what lies before it in the queue.
-        let _ = self.requests.0.send(Request::Stop);
+        self.requests.stop();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -133,6 +100,16 @@ impl Engine {
         pass(Point::CheckpointTables);
         self.write_meta_table(&keyspaces)?;
         self.durable_position.store(position, Ordering::Release);
+        Ok(())
+    }
+
+    /// Brings a directory of the earlier format to the newest: what the engine has read from its journal
+    /// is nowhere else.
+    pub(crate) fn upgrade(&self) -> Result<(), StorageError> {
+        if self.directory.is_of_earlier_format() {
+            self.persist()?;
+            self.directory.upgrade().map_err(fjall::Error::Io)?;
+        }
         Ok(())
     }
 

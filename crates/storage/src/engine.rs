@@ -1,5 +1,6 @@
 //! The engine and what is known of its content: handles, catalog, locks.
 
+use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -11,17 +12,17 @@ use fjall::config::{
     RestartIntervalPolicy,
 };
 use fjall::{AbstractTree, KeyspaceCreateOptions, Readable};
+use lsm_tree::SeqNo;
 use parking_lot::{Mutex, RwLock};
 
 use crate::StorageError;
 use crate::catalog::{Catalog, Collection, persist};
-use crate::checkpoint::{LogBarrier, RequestQueue, Requests};
+use crate::checkpoint::requests::{RequestQueue, Requests};
 use crate::cleanup::dropped::Dropped;
 use crate::directory::DataDirectory;
 use crate::keys;
 use crate::keyspaces::{Keyspace, Keyspaces, LargeKeyspaces, Operation};
 use crate::tables::States;
-use crate::writes::Writing;
 
 const KIB: u32 = 1024;
 const MIB: u64 = 1024 * 1024;
@@ -76,6 +77,10 @@ impl Default for StoreOptions {
     }
 }
 
+/// Returns once the log is on the disk up to a position, with the note that tables may hold what it
+/// did. Called while nothing is written.
+pub type LogBarrier = Box<dyn Fn(u64) -> io::Result<()> + Send + Sync>;
+
 pub(crate) struct Engine {
     pub(crate) database: fjall::Database,
     pub(crate) keyspaces: RwLock<Arc<Keyspaces>>,
@@ -91,7 +96,11 @@ pub(crate) struct Engine {
     /// Held while a batch is put into memory, and while memory is sealed: how far the log has come with
     /// the last batch.
     pub(crate) committing: Mutex<u64>,
-    pub(crate) writing: Writing,
+    /// What was visible when the batch that is being put into memory began: all of that is whole. The
+    /// highest number while there is no such batch.
+    pub(crate) whole_until: AtomicU64,
+    /// Written since it was last looked how much lies in memory.
+    pub(crate) unlooked_bytes: AtomicU64,
     /// How far the log had come at the last checkpoint.
     pub(crate) durable_position: AtomicU64,
     pub(crate) requests: Requests,
@@ -109,7 +118,7 @@ impl Engine {
         options: &StoreOptions,
     ) -> Result<(Engine, RequestQueue), StorageError> {
         // The engine's own journal stays empty.
-        let database = fjall::Database::builder(&directory.state())
+        let database = fjall::Database::builder(directory.state())
             .cache_size(options.cache_bytes)
             .manual_journal_persist(true)
             .worker_threads(options.workers.max(1))
@@ -128,18 +137,14 @@ impl Engine {
             next_id: AtomicU32::new(1),
             persisting: Mutex::new(()),
             committing: Mutex::default(),
-            writing: Writing::default(),
+            whole_until: AtomicU64::new(SeqNo::MAX),
+            unlooked_bytes: AtomicU64::new(0),
             durable_position: AtomicU64::new(0),
             requests,
             log_barrier: RwLock::default(),
             has_failed: AtomicBool::new(false),
             directory,
         };
-        if engine.directory.is_of_earlier_format() {
-            // What the engine has read from its journal is nowhere else.
-            engine.persist()?;
-            engine.directory.upgrade().map_err(fjall::Error::Io)?;
-        }
         Ok((engine, queue))
     }
 

@@ -10,11 +10,11 @@ use fjall::AbstractTree;
 
 use crate::batch::Batch;
 use crate::catalog::Catalog;
-use crate::checkpoint::{Checkpointer, LogBarrier};
+use crate::checkpoint::Checkpointer;
 use crate::cleanup::Cleaner;
 use crate::cleanup::dropped::Dropped;
 use crate::directory::DataDirectory;
-use crate::engine::{Engine, StoreOptions};
+use crate::engine::{Engine, LogBarrier, StoreOptions};
 use crate::snapshot::Snapshot;
 use crate::{OpenError, StorageError};
 
@@ -79,6 +79,9 @@ impl Store {
             Ok(Err(error)) => return Err(damaged(error.to_string())),
             Err(panic) => return Err(damaged(panic_text(panic.as_ref()))),
         };
+        engine
+            .upgrade()
+            .map_err(|error| damaged(error.to_string()))?;
         let import_was_interrupted = engine
             .abandon_import()
             .map_err(|error| damaged(error.to_string()))?;
@@ -171,6 +174,11 @@ impl Store {
         self.shared.engine.persist()?;
         pass(Point::StatePersisted);
         Ok(())
+    }
+
+    /// Has what was committed so far made durable soon, without waiting for it.
+    pub fn checkpoint_soon(&self) {
+        self.shared.engine.requests.checkpoint();
     }
 
     /// Does a part of a checkpoint: what records and indexes hold in memory is in tables when this

@@ -1,6 +1,6 @@
 //! Batches on their way into memory, and views that see each of them as a whole.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,23 +21,6 @@ const RUNS_MAX: usize = 30;
 const WAIT_PAUSE: Duration = Duration::from_millis(1);
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// What is known of the batch that is being written.
-pub(crate) struct Writing {
-    /// What was visible when it began: all of that is whole. The highest number while there is none.
-    whole_until: AtomicU64,
-    /// Written since it was last looked how much lies in memory.
-    unlooked_bytes: AtomicU64,
-}
-
-impl Default for Writing {
-    fn default() -> Self {
-        Writing {
-            whole_until: AtomicU64::new(SeqNo::MAX),
-            unlooked_bytes: AtomicU64::new(0),
-        }
-    }
-}
-
 impl Engine {
     /// A view of what was committed, in which each batch is there as a whole or not at all.
     ///
@@ -47,7 +30,7 @@ impl Engine {
     pub(crate) fn snapshot(&self) -> fjall::Snapshot {
         let snapshot = self.database.snapshot();
         fence(Ordering::SeqCst);
-        if snapshot.seqno() <= self.writing.whole_until.load(Ordering::Acquire) {
+        if snapshot.seqno() <= self.whole_until.load(Ordering::Acquire) {
             return snapshot;
         }
         drop(snapshot);
@@ -99,14 +82,14 @@ impl Engine {
         };
         let bytes = operations.iter().map(bytes).sum::<usize>() as u64;
         pass(Point::StateCommitting);
-        let unlooked = &self.writing.unlooked_bytes;
+        let unlooked = &self.unlooked_bytes;
         if unlooked.fetch_add(bytes, Ordering::Relaxed) + bytes >= LOOK_EVERY_BYTES {
             unlooked.store(0, Ordering::Relaxed);
             self.make_room(keyspaces);
         }
         let mut committing = self.committing.lock();
         let supervisor = &self.database.supervisor;
-        let whole_until = &self.writing.whole_until;
+        let whole_until = &self.whole_until;
         whole_until.store(self.database.visible_seqno(), Ordering::Relaxed);
         // Whoever does not see this store sees no later sequence number either.
         fence(Ordering::SeqCst);

@@ -384,6 +384,8 @@ impl Machine {
         let stored = self.store.snapshot().meta(CONFIGURATION)?;
         let document = stored.and_then(|bytes| RawDocumentBuf::from_bytes(bytes.to_vec()).ok());
         *self.configuration.write() = document;
+        // A start finds it in the store before it has applied the log.
+        self.store.checkpoint_soon();
         if let Some(listener) = &*self.on_config.read() {
             listener();
         }

@@ -303,10 +303,8 @@ impl ReplicationCoordinator {
                 replication.config_changed();
             }
         }));
-        if let Some(config) = self.config() {
-            self.follow_config(&config);
-        }
-        self.reconsider();
+        // Opening the group may have applied one.
+        self.config_changed();
         let runtime = self.peers.runtime().cloned();
         let runtime = runtime
             .ok_or_else(|| StartError("a member of a replica set needs a runtime".into()))?;

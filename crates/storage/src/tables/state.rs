@@ -11,7 +11,7 @@ use lsm_tree::table::{Block, BlockHandle};
 use lsm_tree::{AnyTree, GlobalTableId, Memtable, SeqNo, Table, TreeId};
 use parking_lot::Mutex;
 
-use crate::checkpoint::Requests;
+use crate::checkpoint::requests::Requests;
 
 /// What lies in memory is written to a table once it has been read so many times as a whole while
 /// nothing was written: a table is read several times as fast as the list of what was written last.

@@ -9,7 +9,7 @@ use lsm_tree::Guard;
 use proptest::prelude::*;
 
 use super::{Cursor, Points, State, States};
-use crate::checkpoint::Requests;
+use crate::checkpoint::requests::Requests;
 
 type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
