@@ -100,6 +100,10 @@ pub(crate) struct Core<D: Disk> {
     delayed: bool,
     /// The last entry handed over, or not to be handed over at all.
     released: u64,
+    /// How far the state on the disk goes.
+    durable: Box<dyn Fn() -> u64 + Send>,
+    /// The log cannot begin anew before the state on the disk goes further.
+    awaits_durable: bool,
     /// A write failed where nobody could be told.
     broken: Option<LogError>,
 }
@@ -148,6 +152,8 @@ impl<D: Disk> Core<D> {
             election: Election::default(),
             confirmed: None,
             delayed: false,
+            durable: Box::new(|| u64::MAX),
+            awaits_durable: false,
             broken: None,
         };
         core.settle();
@@ -161,6 +167,15 @@ impl<D: Disk> Core<D> {
         self.released = self.released.min(self.handed_over());
         self.settle();
         Ok(())
+    }
+
+    pub fn ask_for_durable(&mut self, durable: Box<dyn Fn() -> u64 + Send>) {
+        self.durable = durable;
+    }
+
+    /// Whether the state should be made durable without waiting for the log to grow.
+    pub fn take_awaits_durable(&mut self) -> bool {
+        std::mem::take(&mut self.awaits_durable)
     }
 
     pub fn log(&self) -> &Log<D> {

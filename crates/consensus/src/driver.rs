@@ -164,6 +164,8 @@ impl<S: StateMachine> Shared<S> {
         };
         // The log was synced when it was opened, and says how far the state was already.
         machine.keep_behind_log(barrier);
+        let state = machine.clone();
+        core.ask_for_durable(Box::new(move || state.durable()));
         let purger = core.log().disk().purger();
         let reader = core.log().reader();
         let held_from = core.log().held_from();

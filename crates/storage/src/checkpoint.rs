@@ -83,9 +83,10 @@ impl Engine {
         // Most of the log is synced beside the writes, so that little is left while they wait.
         let position = *self.committing.lock();
         self.wait_for_log(position)?;
-        let (keyspaces, position) = {
+        // Before the lock, as by whoever writes.
+        let keyspaces = self.keyspaces();
+        let position = {
             let committing = self.committing.lock();
-            let keyspaces = self.keyspaces();
             if !is_empty(&keyspaces) {
                 self.wait_for_log(*committing)?;
                 keyspaces.records.rotate_memtable()?;
@@ -93,7 +94,7 @@ impl Engine {
                 // Not by the engine, which would write it whenever it likes.
                 keyspaces.meta.tree.rotate_memtable();
             }
-            (keyspaces, *committing)
+            *committing
         };
         pass(Point::CheckpointSealed);
         self.wait_for_tables(&keyspaces)?;
@@ -116,9 +117,10 @@ impl Engine {
     /// Has the engine write what one keyspace holds in memory to a table, ahead of meta. False: it
     /// holds nothing there.
     pub(crate) fn flush_ahead(&self, keyspace: Keyspace) -> Result<bool, StorageError> {
+        let keyspaces = self.keyspaces();
         let committing = self.committing.lock();
         self.wait_for_log(*committing)?;
-        Ok(self.keyspaces().of(keyspace).rotate_memtable()?)
+        Ok(keyspaces.of(keyspace).rotate_memtable()?)
     }
 
     pub(crate) fn write_tables_ahead(&self) -> Result<(), StorageError> {
@@ -144,7 +146,7 @@ impl Engine {
     }
 
     /// The engine says so here if it has failed to write a table.
-    fn check_engine(&self) -> Result<(), StorageError> {
+    pub(crate) fn check_engine(&self) -> Result<(), StorageError> {
         Ok(self.database.persist(PersistMode::Buffer)?)
     }
 

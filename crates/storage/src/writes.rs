@@ -85,6 +85,7 @@ impl Engine {
         let unlooked = &self.unlooked_bytes;
         if unlooked.fetch_add(bytes, Ordering::Relaxed) + bytes >= LOOK_EVERY_BYTES {
             unlooked.store(0, Ordering::Relaxed);
+            self.check_engine()?;
             self.make_room(keyspaces);
         }
         let mut committing = self.committing.lock();

@@ -71,7 +71,10 @@ impl<S: StateMachine> Shared<S> {
         if age >= DURABLE_EVERY && self.machine.durable() < applied {
             return Some(applied);
         }
-        let rounds = self.rounds.lock();
+        let mut rounds = self.rounds.lock();
+        if rounds.core.take_awaits_durable() {
+            return Some(applied);
+        }
         rounds
             .core
             .log()

@@ -294,6 +294,7 @@ impl Disk for EngineDisk {
             Some(bytes) => Terms::decode(&bytes)
                 .ok_or_else(|| LogError::Damaged("its list of terms is unreadable".into()))?,
         };
+        let ahead = self.get(AHEAD).is_some();
         Ok(Loaded {
             hard: hard.unwrap_or_default(),
             membership,
@@ -301,8 +302,12 @@ impl Disk for EngineDisk {
             first_index: self.engine.first_index(self.generation).unwrap_or(0),
             last_index: self.engine.last_index(self.generation).unwrap_or(0),
             stale: self.get(STALE).is_some(),
-            ahead: self.get(AHEAD).is_some(),
-            reached: self.reached()?,
+            ahead,
+            // A state that has come from elsewhere is whole, and may be further than the log.
+            reached: match ahead {
+                true => 0,
+                false => self.reached()?,
+            },
         })
     }
 
