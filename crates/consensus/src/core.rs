@@ -45,7 +45,7 @@ use election::Election;
 pub(crate) use forced::ForceError;
 pub(crate) use members::ChangeOutcome;
 use mix::mix;
-pub(crate) use opening::Settings;
+pub(crate) use opening::{Settings, plain};
 use opening::{raft_node, reconcile, replay};
 use witness_state::WitnessState;
 

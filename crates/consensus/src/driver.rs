@@ -36,7 +36,7 @@ use parking_lot::{Condvar, Mutex};
 use raft::eraftpb::Message;
 
 use crate::apply::{Answer, Applier, Listener};
-use crate::core::{Core, Settings};
+use crate::core::{Core, Settings, plain};
 use crate::error::{Error, ProposeError};
 use crate::log::disk::{EngineDisk, Kept, Purger, sync_newest_file};
 use crate::log::watermark::Watermark;
@@ -147,7 +147,6 @@ impl<S: StateMachine> Shared<S> {
         };
         let watermark = Watermark::read(dir).map_err(|error| Error::Open(error.to_string()))?;
         let committed = watermark.index(disk.generation());
-        let barrier = disk.barrier();
         let apply = |entries| apply_again(&*machine, entries);
         let opened = Core::open(disk, settings, position.clone(), committed, apply);
         let mut core = match (opened, kept) {
@@ -162,8 +161,6 @@ impl<S: StateMachine> Shared<S> {
                 return Err(opening(error));
             }
         };
-        // The log was synced when it was opened, and says how far the state was already.
-        machine.keep_behind_log(barrier);
         let state = machine.clone();
         core.ask_for_durable(Box::new(move || state.durable()));
         let purger = core.log().disk().purger();
@@ -208,6 +205,20 @@ impl<S: StateMachine> Shared<S> {
             failed: AtomicBool::new(false),
             options,
         })
+    }
+
+    /// To be called once, before anything is applied beyond what the log says that the state has reached.
+    pub fn keep_state_behind(self: &Arc<Self>) {
+        let barrier = self.rounds.lock().core.log().disk().barrier();
+        let shared = Arc::downgrade(self);
+        self.machine.keep_behind_log(Box::new(move |index| {
+            barrier(index).inspect_err(|error| {
+                // What a failed sync has left of the log is not known.
+                if let Some(shared) = shared.upgrade() {
+                    shared.fatal(&format!("the log cannot be synced: {error}"));
+                }
+            })
+        }));
     }
 
     pub fn bootstrap(self: &Arc<Self>, address: &str) -> Result<(), Error> {
@@ -542,18 +553,6 @@ impl<S: StateMachine> Listener for Shared<S> {
         }
         self.wake.notify_all();
         self.applier.stop();
-    }
-}
-
-/// Only what was proposed has data; changes of members are nobody else's business.
-fn plain(entry: raft::eraftpb::Entry) -> (Position, Bytes) {
-    let position = Position {
-        term: entry.term,
-        index: entry.index,
-    };
-    match entry.get_entry_type() {
-        raft::eraftpb::EntryType::EntryNormal => (position, entry.data),
-        _ => (position, Bytes::new()),
     }
 }
 

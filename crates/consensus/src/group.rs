@@ -44,6 +44,7 @@ impl<S: StateMachine> Group<S> {
         transport: Arc<dyn Transport>,
     ) -> Result<Group<S>, Error> {
         let shared = Arc::new(Shared::open(dir, options, machine, transport)?);
+        shared.keep_state_behind();
         let threads = Arc::new(Threads::start(&shared)?);
         Ok(Group { shared, threads })
     }
@@ -57,6 +58,7 @@ impl<S: StateMachine> Group<S> {
         transport: Arc<dyn Transport>,
     ) -> Result<Group<S>, Error> {
         let shared = Arc::new(Shared::open(dir, options, machine, transport)?);
+        shared.keep_state_behind();
         let threads = Arc::new(Threads::none(&shared));
         Ok(Group { shared, threads })
     }

@@ -91,9 +91,8 @@ pub(super) fn replay<D: Disk>(
     Ok(())
 }
 
-/// What of an entry the state is told. A change of the members was written down when it was applied
-/// first.
-fn plain(entry: Entry) -> (Position, Bytes) {
+/// What of an entry others than the core are told: only what was proposed has data.
+pub(crate) fn plain(entry: Entry) -> (Position, Bytes) {
     let position = Position {
         term: entry.term,
         index: entry.index,
