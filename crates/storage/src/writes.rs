@@ -16,7 +16,7 @@ use crate::keyspaces::{Keyspace, Keyspaces, Operation};
 const LOOK_EVERY_BYTES: u64 = 1024 * 1024;
 /// Writers wait while memory holds so many times what a checkpoint is made for, or while a keyspace's
 /// first level has so many runs.
-const BUFFERS_MAX: u64 = 4;
+const BUFFERS_MAX: u64 = 3;
 const RUNS_MAX: usize = 30;
 const WAIT_PAUSE: Duration = Duration::from_millis(1);
 const WAIT_MAX: Duration = Duration::from_secs(10);
