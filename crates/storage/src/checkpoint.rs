@@ -130,8 +130,11 @@ impl Engine {
     }
 
     fn wait_for_log(&self, position: u64) -> Result<(), StorageError> {
-        match &*self.log_barrier.read() {
-            Some(barrier) => barrier(position).map_err(|error| fjall::Error::Io(error).into()),
+        let mut log = self.log.lock();
+        // Somebody may have read the position before another one had noted a later one.
+        log.noted = log.noted.max(position);
+        match &log.barrier {
+            Some(barrier) => barrier(log.noted).map_err(|error| fjall::Error::Io(error).into()),
             None => Ok(()),
         }
     }

@@ -81,6 +81,15 @@ impl Default for StoreOptions {
 /// did. Called while nothing is written.
 pub type LogBarrier = Box<dyn Fn(u64) -> io::Result<()> + Send + Sync>;
 
+/// The log that batches come from.
+#[derive(Default)]
+pub(crate) struct LogAhead {
+    /// `None`: there is none yet.
+    pub(crate) barrier: Option<LogBarrier>,
+    /// How far tables may go.
+    pub(crate) noted: u64,
+}
+
 pub(crate) struct Engine {
     pub(crate) database: fjall::Database,
     pub(crate) keyspaces: RwLock<Arc<Keyspaces>>,
@@ -104,7 +113,7 @@ pub(crate) struct Engine {
     /// How far the log had come at the last checkpoint.
     pub(crate) durable_position: AtomicU64,
     pub(crate) requests: Requests,
-    pub(crate) log_barrier: RwLock<Option<LogBarrier>>,
+    pub(crate) log: Mutex<LogAhead>,
     /// No checkpoint can be made any more: batches are refused.
     pub(crate) has_failed: AtomicBool,
     // Dropped last: the lock outlives the engine.
@@ -141,7 +150,7 @@ impl Engine {
             unlooked_bytes: AtomicU64::new(0),
             durable_position: AtomicU64::new(0),
             requests,
-            log_barrier: RwLock::default(),
+            log: Mutex::default(),
             has_failed: AtomicBool::new(false),
             directory,
         };
@@ -184,6 +193,7 @@ impl Engine {
         let _nobody_commits = self.commit.lock();
         self.epoch.fetch_add(1, Ordering::AcqRel);
         *self.committing.lock() = 0;
+        self.log.lock().noted = 0;
         self.clear_meta()?;
         let old = self.keyspaces();
         self.database.delete_keyspace(old.records.clone())?;

@@ -155,7 +155,7 @@ impl Store {
 
     /// From now on nothing comes into tables before the log is on the disk up to there.
     pub fn keep_behind_log(&self, barrier: LogBarrier) {
-        *self.shared.engine.log_barrier.write() = Some(barrier);
+        self.shared.engine.log.lock().barrier = Some(barrier);
     }
 
     /// How far the log has come with what is there, where no batch has said it: the caller has read it.
