@@ -81,7 +81,6 @@ impl SortPattern {
                 false => order(element.name(), element.value())?,
             };
             let is_score = is_meta(element.value(), "textScore");
-            FieldPath::parse(element.name())?;
             if is_meta(element.value(), "geoNearDistance") {
                 let Some(context) = context else {
                     return Err(text::score_missing());
@@ -101,6 +100,7 @@ impl SortPattern {
             if is_meta(element.value(), "randVal") {
                 continue;
             }
+            FieldPath::parse(element.name())?;
             let path = Path::parse(element.name())
                 .map_err(|error| QueryError::new(ErrorKind::BadValue, error.to_string()))?;
             fields.push((path, order));
