@@ -87,6 +87,14 @@ impl Number {
         }
     }
 
+    /// The same, though a decimal goes to the nearest whole number, and to the even one between two.
+    pub fn to_i64_rounded(self) -> i64 {
+        match self {
+            Dec(v) => Dec(v.round_to(0, Rounding::HalfEven)).to_i64_saturating(),
+            other => other.to_i64_saturating(),
+        }
+    }
+
     pub fn is_nan(self) -> bool {
         match self {
             Double(v) => v.is_nan(),

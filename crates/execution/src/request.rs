@@ -126,6 +126,11 @@ impl Request<'_> {
         }
     }
 
+    /// Whether the keys begin or end where the request says.
+    pub fn has_ends(&self) -> bool {
+        self.min.is_some() || self.max.is_some()
+    }
+
     /// Whether the keys matter that documents are found by.
     pub fn wants_keys(&self) -> bool {
         self.return_key.is_some() || self.query.metadata.has(Metadata::IndexKey)

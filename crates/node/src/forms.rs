@@ -15,16 +15,33 @@ pub fn array(field: Field<'_>) -> Result<(), CommandError> {
 
 /// An array of documents. Nulls in it are passed over.
 pub fn documents(field: Field<'_>) -> Result<(), CommandError> {
+    items(field, "type 'object'", |item| {
+        matches!(item, RawBsonRef::Document(_))
+    })
+}
+
+/// An array of whole numbers of 64 bits. Nulls in it are passed over.
+pub fn longs(field: Field<'_>) -> Result<(), CommandError> {
+    items(field, "type 'long'", |item| {
+        matches!(item, RawBsonRef::Int64(_))
+    })
+}
+
+fn items(
+    field: Field<'_>,
+    wanted: &str,
+    is_wanted: fn(RawBsonRef<'_>) -> bool,
+) -> Result<(), CommandError> {
     array(field)?;
     for (at, item) in field.array()?.into_iter().flatten().enumerate() {
-        if !matches!(item, RawBsonRef::Document(_)) && !params::is_null(item) {
+        if !is_wanted(item) && !params::is_null(item) {
             let name = &format!("{}.{at}", field.name);
             let item = Field {
                 name,
                 value: item,
                 ..field
             };
-            return Err(item.wrong_type("type 'object'"));
+            return Err(item.wrong_type(wanted));
         }
     }
     Ok(())

@@ -12,6 +12,7 @@ mod auto_compaction;
 pub mod blocked_writes;
 pub mod cluster_parameters;
 pub mod collation;
+pub mod collection_uuid;
 pub mod commands;
 pub mod context;
 pub mod counters;

@@ -14,6 +14,12 @@ use crate::expression::{Expression, check_variable_name, malformed};
 pub fn define(context: &mut Context, variables: &RawDocument) -> Result<(), QueryError> {
     for field in variables.iter() {
         let (name, value) = field.map_err(malformed)?;
+        if SERVER_CONSTANTS.contains(&name.as_str()) {
+            return Err(QueryError::new(
+                ErrorKind::Location(4738901),
+                format!("Attempt to set internal constant: {}", name.as_str()),
+            ));
+        }
         check_variable_name(name.as_str(), true)?;
         let value = evaluate(value, context)?;
         context.variables.push((name.as_str().to_owned(), value));
@@ -39,6 +45,9 @@ fn evaluate(value: RawBsonRef<'_>, context: &Context) -> Result<Option<bson::Raw
         None => expression.evaluate_owned(&RawDocumentBuf::new()),
     }
 }
+
+/// Variables of which the server says what they are, once for each command.
+const SERVER_CONSTANTS: [&str; 4] = ["NOW", "CLUSTER_TIME", "JS_SCOPE", "IS_MR"];
 
 /// Variables that every expression has.
 const BUILT_IN: [&str; 7] = [
@@ -102,6 +111,8 @@ mod tests {
         }
         assert_eq!(defined(rawdoc! { "v": "$$w", "w": 1 }), Err(17276));
         assert_eq!(defined(rawdoc! { "A": 1 }), Err(9));
+        assert_eq!(defined(rawdoc! { "ROOT": 1 }), Err(9));
+        assert_eq!(defined(rawdoc! { "NOW": 1, "A": 1 }), Err(4_738_901));
     }
 
     #[test]

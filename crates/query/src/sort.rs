@@ -69,7 +69,7 @@ impl SortPattern {
         collator: Option<&Collator>,
         context: Option<&Context>,
     ) -> Result<SortPattern, QueryError> {
-        let mut fields = Vec::new();
+        let (mut fields, mut by_score) = (Vec::new(), false);
         if elements(sort).count() > FIELDS_MAX {
             let message = "too many compound keys";
             return Err(QueryError::new(ErrorKind::Location(13103), message));
@@ -81,10 +81,6 @@ impl SortPattern {
                 false => order(element.name(), element.value())?,
             };
             let is_score = is_meta(element.value(), "textScore");
-            if is_score {
-                text::ask_score(context.and_then(|context| context.text.as_ref()))?;
-            }
-            FieldPath::parse(element.name())?;
             if is_meta(element.value(), "geoNearDistance") {
                 let Some(context) = context else {
                     return Err(text::score_missing());
@@ -95,6 +91,7 @@ impl SortPattern {
                 continue;
             }
             if is_score {
+                by_score = true;
                 // The best come first.
                 fields.push((Path::field(TEXT_SCORE_FIELD), FieldOrder::Descending));
                 continue;
@@ -103,9 +100,14 @@ impl SortPattern {
             if is_meta(element.value(), "randVal") {
                 continue;
             }
+            FieldPath::parse(element.name())?;
             let path = Path::parse(element.name())
                 .map_err(|error| QueryError::new(ErrorKind::BadValue, error.to_string()))?;
             fields.push((path, order));
+        }
+        // Whether there are scores is asked once the pattern is known to be one.
+        if by_score {
+            text::ask_score(context.and_then(|context| context.text.as_ref()))?;
         }
         Ok(SortPattern {
             pattern: KeyPattern {
@@ -228,7 +230,7 @@ fn order(name: &str, value: RawBsonRef<'_>) -> Result<FieldOrder, QueryError> {
             "$meta is the only expression supported by $sort right now".into(),
         );
     }
-    match Number::from_raw(value).map(Number::to_i64_saturating) {
+    match Number::from_raw(value).map(Number::to_i64_rounded) {
         Some(1) => Ok(FieldOrder::Ascending),
         Some(-1) => Ok(FieldOrder::Descending),
         Some(_) => error(

@@ -19,9 +19,12 @@ async fn run(context: &Context<'_>) -> CommandResult {
     let RawBsonRef::Array(ids) = fields::required(context.request, "cursors")? else {
         return Err(wrong());
     };
+    // Nulls among them are passed over.
     let ids = ids
         .into_iter()
-        .map(|id| id.ok().and_then(|id| id.as_i64()).ok_or_else(wrong))
+        .flatten()
+        .filter(|id| !matches!(id, RawBsonRef::Null | RawBsonRef::Undefined))
+        .map(|id| id.as_i64().ok_or_else(wrong))
         .collect::<Result<Vec<i64>, _>>()?;
     check_owner(context, &ids)?;
     let cursors = &context.router.cursors;

@@ -6,7 +6,7 @@ use md5::{Digest, Md5};
 
 use crate::collation::{Collator, Simple, StringOrder};
 use crate::element::{elements, items};
-use crate::number::{Number, Rounding};
+use crate::number::Number;
 use crate::writer;
 
 const SEED: i32 = 0;
@@ -89,10 +89,7 @@ fn update_end(digest: &mut Md5) {
 fn as_integer(number: Number) -> i64 {
     match number {
         Number::Double(9_223_372_036_854_775_808.0) => i64::MIN,
-        Number::Decimal(v) => {
-            Number::Decimal(v.round_to(0, Rounding::HalfEven)).to_i64_saturating()
-        }
-        other => other.to_i64_saturating(),
+        other => other.to_i64_rounded(),
     }
 }
 

@@ -776,6 +776,14 @@ fn key_of(index: &Index, values: &RawDocument, keys: KeyOrder<'_>) -> Result<Vec
     }
 }
 
+/// The keys of `min` and `max` are those of an index that a hint names.
+pub fn hint_required() -> QueryError {
+    QueryError::new(
+        ErrorKind::Location(51173),
+        "When using min()/max() a hint of which index to use must be provided",
+    )
+}
+
 fn wrong_ends() -> QueryError {
     QueryError::new(
         ErrorKind::Location(51174),

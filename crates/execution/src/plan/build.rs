@@ -308,7 +308,8 @@ fn from_text(collection: &Arc<Collection>, request: &Request<'_>, text: &Arc<Tex
     let scan = |bounds: &Arc<IndexBounds>| {
         // The best come first.
         let scan = IndexScan::new(bounds.clone(), true, false);
-        Stage::new(match is_scored || request.return_key.is_some() {
+        // A search tells no keys, which score documents and nothing else.
+        Stage::new(match is_scored {
             true => scan.returning_keys(),
             false => scan,
         })

@@ -70,7 +70,7 @@ pub fn solutions(
     if let Some(text) = text::access(collection, request, &conjunction)? {
         return Ok(vec![solution(Access::Text(Arc::new(text)), sort.is_none())]);
     }
-    let has_ends = request.min.is_some() || request.max.is_some();
+    let has_ends = request.has_ends();
     // A filter outweighs a hint.
     if let Some(hint) = request.hint.filter(|_| filter.is_none() || has_ends) {
         let access = hinted(collection, &conjunction, request, hint)?;
@@ -82,10 +82,7 @@ pub fn solutions(
         return Ok(vec![solution(access, sorted)]);
     }
     if has_ends {
-        return Err(QueryError::new(
-            ErrorKind::Location(51173),
-            "When using min()/max() a hint of which index to use must be provided",
-        ));
+        return Err(bounds::hint_required());
     }
     if conjunction.never {
         return Ok(vec![Solution::nothing()]);
@@ -505,6 +502,13 @@ fn hinted(
         RawBsonRef::String(name) => collection.all_indexes().find(|index| index.name == name),
         RawBsonRef::Document(pattern) => {
             if pattern.get("$natural").is_ok_and(|order| order.is_some()) {
+                if request.has_ends() {
+                    return Err(QueryError::new(
+                        ErrorKind::NoQueryExecutionPlans,
+                        "error processing query: planner returned error :: caused by :: min and \
+                         max are incompatible with $natural",
+                    ));
+                }
                 return match (pattern.iter().count(), natural_direction(pattern)) {
                     (1, Some(reverse)) => Ok(natural(collection, conjunction, reverse)),
                     _ => Err(QueryError::new(
@@ -542,7 +546,7 @@ fn hinted(
              not correspond to an existing index",
         ));
     };
-    if request.min.is_some() || request.max.is_some() {
+    if request.has_ends() {
         let bounds = bounds::between(index, request.min, request.max, conjunction.collator)?;
         return Ok(Access::Index {
             bounds: Arc::new(bounds),

@@ -35,9 +35,9 @@ pub(super) fn access(
     request: &Request<'_>,
     conjunction: &Conjunction<'_>,
 ) -> Result<Option<TextAccess>, QueryError> {
-    let Some((conjunct, query)) = request.query.filter.search() else {
+    if !request.query.filter.searches() {
         return Ok(None);
-    };
+    }
     let bad = |message: &str| Err(QueryError::new(ErrorKind::BadValue, message));
     if request.hint.is_some() {
         return bad("text and hint not allowed in same query");
@@ -45,6 +45,12 @@ pub(super) fn access(
     if let Order::Natural { .. } = request.query.order {
         return bad("text expression not allowed with $natural sort order");
     }
+    if request.has_ends() {
+        return Err(bounds::hint_required());
+    }
+    let Some((conjunct, query)) = request.query.filter.search() else {
+        return Ok(None);
+    };
     let matcher = query.matcher.clone().ok_or_else(index_required)?;
     let mut indexes = collection.indexes.iter().filter(|index| !index.hidden);
     let is_searched = |index: &&Arc<Index>| {

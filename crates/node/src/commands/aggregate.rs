@@ -30,6 +30,7 @@ use super::validation::BYPASS;
 use super::write_report;
 use super::{change_stream, out, pipeline_sources};
 use crate::collation::Asked;
+use crate::collection_uuid;
 use crate::context::CommandContext;
 use crate::cursors::Cursor;
 use crate::cursors::first::{self, BatchOptions};
@@ -53,6 +54,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("aggregate", table::Run::Future(
         "allowDiskUse",
         "needsMerge",
         BYPASS,
+        collection_uuid::FIELD,
     ])
     .ignored(&[
         PARAMETER,
@@ -60,7 +62,6 @@ pub static SPEC: CommandSpec = CommandSpec::new("aggregate", table::Run::Future(
         "includeQueryStatsMetrics",
         "isMapReduceCommand",
         "runtimeConstants",
-        "collectionUUID",
     ])
     .form(check_form)
     .explained(check_explained)
@@ -73,6 +74,7 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
         "maxTimeMS" if !field.is_null() => field.i64().map(drop),
         "readConcern" | "runtimeConstants" => field.document_or_null().map(drop),
         BYPASS => field.bool().map(drop),
+        collection_uuid::FIELD => collection_uuid::check_form(field),
         "needsMerge" | "fromMongos" | "isMapReduceCommand" => field.strict_bool().map(drop),
         _ => Ok(()),
     }
@@ -224,6 +226,16 @@ fn stages(pipeline: &RawArray) -> Result<Vec<&RawDocument>, CommandError> {
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
+        match parameters.collection {
+            Some(name) => collection_uuid::check(ctx, name)?,
+            None if collection_uuid::is_asked(ctx) => {
+                return Err(CommandError::new(
+                    ErrorCode::Location(4928901),
+                    "collectionUUID is not supported for a collectionless aggregation",
+                ));
+            }
+            None => {}
+        }
         match (parameters.collection, parameters.resolved(ctx)?) {
             (Some(name), Some(view)) => {
                 // What is wrong with the stages' outlines is told before the view is looked at.

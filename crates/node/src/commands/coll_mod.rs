@@ -16,6 +16,7 @@ use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::time_series;
 use super::unique_conversion;
 use super::validation;
+use crate::collection_uuid;
 use crate::context::CommandContext;
 use crate::index_builds;
 use crate::index_changes;
@@ -42,6 +43,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("collMod", Run::Future(run))
         IMAGES,
         RECORD_IMAGES,
         "dryRun",
+        collection_uuid::FIELD,
     ])
     // What it names are the buckets by then.
     .ignored(&["isTimeseriesNamespace"]);
@@ -57,6 +59,7 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
             Err(field.wrong_type("type 'bool'"))
         }
         VALIDATOR => field.document().map(drop),
+        collection_uuid::FIELD => collection_uuid::check_form(field),
         "timeseries" => time_series::options::parse(field).map(drop),
         "index" => IndexOption::parse(field).map(drop),
         "dryRun" | RECORD_IMAGES => field.bool().map(drop),
@@ -99,6 +102,9 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     let asked = given("index").map(IndexOption::parse).transpose()?;
     let is_dry_run = is_dry_run(ctx, asked.as_ref())?;
     let measured = time_series::named(ctx, namespace.collection());
+    if measured.is_none() {
+        collection_uuid::check(ctx, namespace.collection())?;
+    }
     let mut key = None;
     if let Some((_, series)) = &measured {
         time_series::options::refuse_others(ctx)?;
@@ -278,9 +284,10 @@ pub fn plan(
 /// A view has a definition and nothing else that could be changed.
 fn refuse_beside_view(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
     let fields = params::fields("collMod", ctx.body()).filter(|field| !field.is_null());
-    let mut refused = fields
-        .map(|field| field.name)
-        .filter(|name| SPEC.fields.contains(name) && !matches!(*name, "viewOn" | "pipeline"));
+    let mut refused = fields.map(|field| field.name).filter(|name| {
+        SPEC.fields.contains(name)
+            && !matches!(*name, "viewOn" | "pipeline" | collection_uuid::FIELD)
+    });
     refused
         .next()
         .map_or(Ok(()), |name| Err(views::changes::unsupported(name)))

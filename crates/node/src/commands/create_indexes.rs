@@ -21,6 +21,7 @@ use super::index_specification as specification;
 use super::known_indexes::{identical, is_known, is_text};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::time_series;
+use crate::collection_uuid;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::forms;
@@ -33,7 +34,13 @@ pub static SPEC: CommandSpec = CommandSpec::new("createIndexes", Run::Future(run
     .access(Access::Collection(Action::CreateIndex))
     .aliases(&["createindexes"])
     .writes()
-    .fields(&["indexes", "commitQuorum", "ignoreUnknownIndexOptions", "v"])
+    .fields(&[
+        "indexes",
+        "commitQuorum",
+        "ignoreUnknownIndexOptions",
+        "v",
+        collection_uuid::FIELD,
+    ])
     .required(&["indexes"])
     .form(check_form);
 
@@ -41,6 +48,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("createIndexes", Run::Future(run
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
         "indexes" => forms::documents(field),
+        collection_uuid::FIELD => collection_uuid::check_form(field),
         "ignoreUnknownIndexOptions" => field.bool().map(drop),
         "commitQuorum" if !field.is_null() => quorum::read_field(field).map(drop),
         _ => Ok(()),
@@ -69,6 +77,7 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
     let quorum = quorum.map(|field| quorum::parse(node, field)).transpose()?;
     if measured.is_none() {
         views::refuse(&node.replica, &namespace)?;
+        collection_uuid::check(ctx, namespace.collection())?;
     }
     let asked = asked.normalized()?;
     let (namespace, created) = match measured {

@@ -17,6 +17,7 @@ use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::time_series::{self, changes::Delete};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::collation::{Asked, of_collection};
+use crate::collection_uuid;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::forms;
@@ -33,7 +34,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
     .required(&["deletes"])
     .form(check_form)
     .explained(forms::of_explained_write)
-    .fields(&["deletes", "ordered", "let"])
+    .fields(&["deletes", "ordered", "let", collection_uuid::FIELD])
     .ignored(&[
         "bypassDocumentValidation",
         "runtimeConstants",
@@ -45,6 +46,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
         "deletes" => forms::documents(field),
+        collection_uuid::FIELD => collection_uuid::check_form(field),
         "ordered" if !field.is_null() => field.strict_bool().map(drop),
         "bypassDocumentValidation" => field.bool().map(drop),
         "runtimeConstants" | "encryptionInformation" => field.document_or_null().map(drop),
@@ -131,6 +133,7 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
     // Once for all statements: it looks through the whole request.
     let context = query_context(ctx, collection, variables, of_collection(ctx, collection));
     let mut report = WriteReport::new(ordered(ctx)?);
+    let context = collection_uuid::check_unless_view(ctx, collection).and(context);
     let context = match context {
         Ok(context) => context,
         Err(error) => {

@@ -11,6 +11,7 @@ use bson::rawdoc;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::time_series;
 use crate::access::stored;
+use crate::collection_uuid;
 use crate::context::CommandContext;
 use crate::node::Node;
 use crate::profiler::PROFILE;
@@ -19,6 +20,8 @@ use crate::virtual_collections::local;
 
 pub static SPEC: CommandSpec = CommandSpec::new("drop", Run::Future(run))
     .access(Access::Collection(Action::DropCollection))
+    .fields(&[collection_uuid::FIELD])
+    .form(collection_uuid::check_form_in)
     .writes();
 
 /// What the profiler has kept goes while it keeps no more.
@@ -57,6 +60,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 format!("can't drop system collection {namespace}"),
             ));
         }
+        collection_uuid::check(ctx, namespace.collection())?;
         if let Some((buckets, _)) = time_series::named(ctx, namespace.collection())
             && let Some(reply) = time_series::drop(ctx, &namespace, &buckets.namespace).await?
         {
@@ -69,6 +73,8 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         }
         let term = node.replica.writable_term()?;
         let _locks = ctx.lock_exclusive(&[&namespace]).await?;
+        // Another one may have come by the name before the lock.
+        collection_uuid::check(ctx, namespace.collection())?;
         if local::is_oplog(node, &namespace) {
             return Err(CommandError::new(
                 ErrorCode::Location(5_255_000),

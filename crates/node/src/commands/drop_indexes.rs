@@ -14,6 +14,7 @@ use bson::{RawArray, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 use super::clustered;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::time_series;
+use crate::collection_uuid;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::index_builds;
@@ -26,12 +27,15 @@ pub static SPEC: CommandSpec = CommandSpec::new("dropIndexes", Run::Future(run))
     .access(Access::Collection(Action::DropIndex))
     .aliases(&["deleteIndexes", "dropindexes"])
     .writes()
-    .fields(&["index"])
+    .fields(&["index", collection_uuid::FIELD])
     .required(&["index"])
     .form(check_form);
 
 /// What a field has to be, whatever the others are.
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    if field.name == collection_uuid::FIELD {
+        return collection_uuid::check_form(field);
+    }
     let is_right = match field.value {
         _ if field.name != "index" => true,
         RawBsonRef::String(_) | RawBsonRef::Document(_) => true,
@@ -74,6 +78,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let value = key.as_deref().map_or(field.value, RawBsonRef::Document);
         let field = Field { value, ..field };
         let namespace = measured.map_or(namespace, |(buckets, _)| buckets.namespace.clone());
+        collection_uuid::check_unless_view(ctx, namespace.collection())?;
         let term = node.replica.writable_term()?;
         let _locks = ctx.lock_exclusive(&[&namespace]).await?;
         index_changes::check_routing(ctx, &namespace)?;

@@ -26,6 +26,7 @@ use super::aggregate;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::write_report;
 use crate::collation::Asked;
+use crate::collection_uuid;
 use crate::context::CommandContext;
 use crate::cursors::batch::Batch;
 use crate::cursors::first::{self, BatchOptions};
@@ -62,6 +63,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
         "let",
         "allowDiskUse",
         "ntoreturn",
+        collection_uuid::FIELD,
     ])
     .ignored(&[
         "allowPartialResults",
@@ -75,6 +77,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
         "encryptionInformation",
         "options",
     ])
+    .form(collection_uuid::check_form_in)
     .explained(forms::of_explained_read)
     .computes();
 
@@ -335,6 +338,9 @@ fn point(ctx: &CommandContext<'_>) -> Option<CommandResult> {
         && parameters.min.is_none()
         && parameters.max.is_none()
         && parameters.sort.is_none()
+        // They are checked and evaluated, whether or not something names them.
+        && parameters.variables.is_none()
+        && !collection_uuid::is_asked(ctx)
         // Whatever the collation of the collection is, its index on `_id` has it.
         && matches!(parameters.collation, Asked::Inherited)
         && !matches!(ctx.database(), "local" | "config");
@@ -390,6 +396,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         // What is wrong with it as a query is told of views, too.
         let context = parameters.context(ctx)?;
         let canonical = parameters.canonical(&context)?;
+        collection_uuid::check(ctx, parameters.collection)?;
         if let Some(view) = views::resolve(ctx, parameters.collection)? {
             let body = view.of_find(ctx.body()).map_err(errors::query)?;
             return aggregate::of_view(ctx, parameters.collection, &view, &body).await;

@@ -16,6 +16,7 @@ use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::time_series;
 use super::validation::{self, BYPASS};
 use super::write_report::{self, StatementIds, WriteReport, ordered, statement_ids};
+use crate::collection_uuid;
 use crate::context::CommandContext;
 use crate::forms;
 use crate::params::Field;
@@ -26,7 +27,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("insert", Run::Future(run))
     .in_transaction()
     .required(&["documents"])
     .form(check_form)
-    .fields(&["documents", "ordered", BYPASS])
+    .fields(&["documents", "ordered", BYPASS, collection_uuid::FIELD])
     .ignored(&["encryptionInformation"])
     .computes();
 
@@ -34,6 +35,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("insert", Run::Future(run))
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
         "documents" => forms::documents(field),
+        collection_uuid::FIELD => collection_uuid::check_form(field),
         "ordered" if !field.is_null() => field.strict_bool().map(drop),
         "encryptionInformation" => field.document_or_null().map(drop),
         _ => Ok(()),
@@ -49,6 +51,10 @@ async fn insert(ctx: &CommandContext<'_>) -> CommandResult {
     let documents = ctx.request.batch("documents")?;
     write_report::check_size(documents.len())?;
     let mut report = WriteReport::new(ordered(ctx)?);
+    if let Err(error) = collection_uuid::check_unless_view(ctx, collection) {
+        report.refuse_all(documents.len(), &error);
+        return Ok(report.reply(|_| {}));
+    }
     let write_context = WriteContext {
         bypass_validation: validation::is_bypassed(ctx)?,
         ..ctx.write_context()

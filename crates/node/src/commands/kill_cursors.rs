@@ -3,8 +3,8 @@
 use banyan_access::check::Access;
 use banyan_access::{check, identity};
 use banyan_security::{Action, Resource};
-use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawArrayBuf, RawBsonRef, rawdoc};
+use banyan_wire::CommandError;
+use bson::{RawArrayBuf, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
@@ -24,7 +24,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("killCursors", Run::Inline(run))
 /// What a field has to be, whatever the others are.
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
-        "cursors" => forms::array(field),
+        "cursors" => forms::longs(field),
         _ => Ok(()),
     }
 }
@@ -37,17 +37,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     check_owner(ctx, collection)?;
     let mut killed = RawArrayBuf::new();
     let mut not_found = RawArrayBuf::new();
-    for id in ctx.required("cursors")?.array()? {
-        let id = match id {
-            Ok(RawBsonRef::Int64(id)) => id,
-            Ok(RawBsonRef::Int32(id)) => i64::from(id),
-            _ => {
-                return Err(CommandError::new(
-                    ErrorCode::TypeMismatch,
-                    "BSON field 'killCursors.cursors' must hold values of type 'long'",
-                ));
-            }
-        };
+    for id in ids(ctx)? {
         let found = match anywhere {
             true => ctx.node.cursors.kill_any(id),
             false => ctx.node.cursors.kill(id, &namespace),
@@ -82,15 +72,16 @@ fn check_owner(ctx: &CommandContext<'_>, collection: &str) -> Result<(), Command
     {
         return Ok(());
     }
-    for id in ctx.required("cursors")?.array()?.into_iter().flatten() {
-        let id = match id {
-            RawBsonRef::Int64(id) => id,
-            RawBsonRef::Int32(id) => i64::from(id),
-            _ => continue,
-        };
+    for id in ids(ctx)? {
         if ctx.node.cursors.is_owned(id, &user) == Some(false) {
             return Err(check::denied(ctx.request));
         }
     }
     Ok(())
+}
+
+/// The cursors that it names. Nulls among them are passed over.
+fn ids<'a>(ctx: &CommandContext<'a>) -> Result<impl Iterator<Item = i64> + use<'a>, CommandError> {
+    let ids = ctx.required("cursors")?.array()?;
+    Ok(ids.into_iter().flatten().filter_map(|id| id.as_i64()))
 }

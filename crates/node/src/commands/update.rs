@@ -22,6 +22,7 @@ use super::time_series::changes::{self, MetaUpdate};
 use super::validation::{self, BYPASS};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::collation::{Asked, of_collection};
+use crate::collection_uuid;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::forms;
@@ -37,7 +38,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("update", Run::Future(run))
     .required(&["updates"])
     .form(check_form)
     .explained(forms::of_explained_write)
-    .fields(&["updates", "ordered", "let", BYPASS])
+    .fields(&["updates", "ordered", "let", BYPASS, collection_uuid::FIELD])
     .ignored(&["runtimeConstants", "encryptionInformation"])
     .computes();
 
@@ -45,6 +46,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("update", Run::Future(run))
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
         "updates" => forms::documents(field),
+        collection_uuid::FIELD => collection_uuid::check_form(field),
         "ordered" if !field.is_null() => field.strict_bool().map(drop),
         BYPASS => field.bool().map(drop),
         "runtimeConstants" | "encryptionInformation" => field.document_or_null().map(drop),
@@ -248,6 +250,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
     // Once for all statements: it looks through the whole request.
     let context = query_context(ctx, collection, variables, of_collection(ctx, collection));
     let mut report = WriteReport::new(ordered(ctx)?);
+    let context = collection_uuid::check_unless_view(ctx, collection).and(context);
     let context = match context {
         Ok(context) => context,
         Err(error) => {

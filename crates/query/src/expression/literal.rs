@@ -65,6 +65,10 @@ impl Special for Random {
 
     fn operands(&self, _: &mut dyn FnMut(&ExpressionNode)) {}
 
+    fn is_random(&self) -> bool {
+        true
+    }
+
     fn deterministic(&self) -> bool {
         false
     }

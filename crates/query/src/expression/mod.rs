@@ -191,6 +191,16 @@ impl Expression {
         self.node.calls_script()
     }
 
+    /// Whether something in it is drawn anew for every document.
+    pub(crate) fn is_random(&self) -> bool {
+        self.node.is_random()
+    }
+
+    /// Whether it has the same value for every document.
+    pub(crate) fn is_constant(&self) -> bool {
+        self.is_missing() || self.as_constant().is_some()
+    }
+
     /// Adds the dotted paths that the expression reads; false if it needs the whole document.
     pub fn dependencies(&self, paths: &mut BTreeSet<String>) -> bool {
         self.node.dependencies(paths)

@@ -179,6 +179,11 @@ pub(crate) trait Special: Debug + Send + Sync {
         false
     }
 
+    /// Whether it is drawn anew for every document.
+    fn is_random(&self) -> bool {
+        false
+    }
+
     /// Whether equal operands always give equal results.
     fn deterministic(&self) -> bool {
         true
@@ -383,6 +388,13 @@ impl ExpressionNode {
         let mut calls = matches!(self, ExpressionNode::Special(special) if special.calls_script());
         self.operands(&mut |node| calls |= node.calls_script());
         calls
+    }
+
+    /// Whether something in it is drawn anew for every document.
+    pub(crate) fn is_random(&self) -> bool {
+        let mut random = matches!(self, ExpressionNode::Special(special) if special.is_random());
+        self.operands(&mut |node| random |= node.is_random());
+        random
     }
 
     /// Adds the paths read from the root; false if the whole document is needed.

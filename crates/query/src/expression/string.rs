@@ -211,6 +211,10 @@ fn index_of_bytes<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> 
         return Ok(NULL);
     };
     let (start, end) = search_range(args, env)?;
+    // Nothing is found anywhere, also within a character.
+    if token.is_empty() && start <= end.min(text.len()) {
+        return Ok(Some(RawBsonRef::Int32(start as i32)));
+    }
     // A match begins and ends where characters do.
     let start = (start..=text.len()).find(|at| text.is_char_boundary(*at));
     let end = (0..=end.min(text.len()))

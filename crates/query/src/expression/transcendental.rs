@@ -292,18 +292,22 @@ fn log_of_decimals(value: Decimal, base: Decimal) -> Decimal {
     }
 }
 
+const ZERO_TO_NEGATIVE: &str = "$pow cannot take a base of 0 and a negative exponent";
+
 fn pow<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     let Some([base, exponent]) = pair(args, [28762, 28763], ["base", "exponent"])? else {
         return NULL;
     };
     if base.is_zero() && !exponent.is_nan() && exponent.compare(Number::Int32(0)).is_lt() {
-        return error(
-            28764,
-            "$pow cannot take a base of 0 and a negative exponent",
-        );
+        return error(28764, ZERO_TO_NEGATIVE);
     }
     if let (Number::Decimal(_), _) | (_, Number::Decimal(_)) = (base, exponent) {
-        return decimal(base.to_decimal().pow(exponent.to_decimal()));
+        let exponent = exponent.to_decimal();
+        // MongoDB takes the sign of a zero as well.
+        if base.is_zero() && !exponent.is_nan() && exponent.is_negative() {
+            return error(28764, ZERO_TO_NEGATIVE);
+        }
+        return decimal(base.to_decimal().pow(exponent));
     }
     let (Number::Int32(_) | Number::Int64(_), Number::Int32(_) | Number::Int64(_)) =
         (base, exponent)
@@ -316,6 +320,8 @@ fn pow<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     );
     let exact = match (b, u32::try_from(e)) {
         (_, Ok(e)) => b.checked_pow(e),
+        // An exponent below zero was refused.
+        (0, _) => Some(0),
         (1, _) => Some(1),
         (-1, _) => Some(if e % 2 == 0 { 1 } else { -1 }),
         _ => None,

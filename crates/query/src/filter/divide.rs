@@ -97,8 +97,10 @@ fn renamed(node: &MatchNode, rename: &mut Rename<'_>) -> Option<MatchNode> {
             predicate: predicate.clone(),
         },
         MatchNode::AlwaysTrue => MatchNode::AlwaysTrue,
-        MatchNode::AlwaysFalse => MatchNode::AlwaysFalse,
-        MatchNode::Expression { .. }
+        MatchNode::Expression { expression, .. } if expression.is_constant() => node.clone(),
+        // What is never true keeps its place.
+        MatchNode::AlwaysFalse
+        | MatchNode::Expression { .. }
         | MatchNode::Where(_)
         | MatchNode::Schema { .. }
         | MatchNode::Text(_) => return None,

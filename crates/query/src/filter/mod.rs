@@ -222,6 +222,12 @@ impl Filter {
         tree::dependencies(&self.root, paths)
     }
 
+    /// Whether a stage of a pipeline may run it before another one that leaves alone what it looks
+    /// at. A random choice is made of the documents of its place, and what is never true keeps it.
+    pub(crate) fn may_move(&self) -> bool {
+        tree::may_move(&self.root)
+    }
+
     /// Whether it evaluates an expression or a script, which only the context it was parsed in
     /// gives a meaning.
     pub fn computes(&self) -> bool {

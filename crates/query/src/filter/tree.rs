@@ -148,6 +148,22 @@ pub(super) fn dependencies(node: &MatchNode, paths: &mut BTreeSet<String>) -> bo
     }
 }
 
+pub(super) fn may_move(node: &MatchNode) -> bool {
+    match node {
+        MatchNode::And(children) | MatchNode::Or(children) | MatchNode::Nor(children) => {
+            children.iter().all(may_move)
+        }
+        MatchNode::Not(child) => may_move(child),
+        MatchNode::Expression { expression, .. } => !expression.is_random(),
+        MatchNode::AlwaysFalse => false,
+        MatchNode::Path { .. }
+        | MatchNode::Where(_)
+        | MatchNode::Schema { .. }
+        | MatchNode::Text(_)
+        | MatchNode::AlwaysTrue => true,
+    }
+}
+
 pub(super) fn computes(node: &MatchNode) -> bool {
     match node {
         MatchNode::And(children) | MatchNode::Or(children) | MatchNode::Nor(children) => {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use banyan_document::number::is_true;
-use banyan_document::{DocumentWriter, Number, elements};
+use banyan_document::{DocumentWriter, Number};
 
 use super::near_query::{GeoNear, NearFields};
 use super::stage::{Division, Stage};
@@ -91,68 +91,48 @@ pub(super) fn parse(
         RawBsonRef::Array(_) => RawDocumentBuf::new(),
         _ => return error(10065, "invalid parameter: expected an object ($geoNear)"),
     };
-    let has = |name: &str| matches!(options.get(name), Ok(Some(_)));
-    if !has("near") {
-        return error(5860400, "$geoNear requires a 'near' argument");
-    }
-    if let Some((_, code, message)) = REMOVED.iter().find(|(name, ..)| has(name)) {
+    let given = |name: &str| options.get(name).ok().flatten();
+    // Whatever the order in which they are written, they are looked at in this one.
+    if let Some((_, code, message)) = REMOVED.iter().find(|(name, ..)| given(name).is_some()) {
         return error(*code, *message);
     }
-    let Ok(Some(RawBsonRef::String(distance))) = options.get("distanceField") else {
+    let Some(near) = given("near") else {
+        return error(5860400, "$geoNear requires a 'near' argument");
+    };
+    let near = Expression::parse(near, context)?;
+    let Some(RawBsonRef::String(distance)) = given("distanceField") else {
         return error(
             16606,
             "$geoNear requires a 'distanceField' option as a String",
         );
     };
-    let mut fields = NearFields {
-        distance: FieldPath::parse(distance)?,
-        place: None,
-        multiplier: 1.0,
-        tells_metadata: false,
+    let distance = FieldPath::parse(distance)?;
+    let max_distance = distance_option("maxDistance", given("maxDistance"))?;
+    let min_distance = distance_option("minDistance", given("minDistance"))?;
+    let multiplier = distance_option("distanceMultiplier", given("distanceMultiplier"))?;
+    let query = match given("query") {
+        None => RawDocumentBuf::new(),
+        Some(RawBsonRef::Document(query)) => query.to_owned(),
+        Some(_) => return mismatch("query must be an object"),
     };
-    let (mut near, mut key, mut query) = (None, None, RawDocumentBuf::new());
-    let (mut min_distance, mut max_distance, mut is_spherical) = (None, None, false);
-    for element in elements(&options) {
-        let (name, value) = (element.name(), element.value());
-        match name {
-            "near" => near = Some(point(value, context)?),
-            "distanceMultiplier" => fields.multiplier = distance_option(name, value)?,
-            "minDistance" => min_distance = Some(distance_option(name, value)?),
-            "maxDistance" => max_distance = Some(distance_option(name, value)?),
-            "query" => match value {
-                RawBsonRef::Document(document) => query = document.to_owned(),
-                _ => return mismatch("query must be an object"),
-            },
-            "spherical" => is_spherical = is_true(value),
-            "includeLocs" => match value {
-                RawBsonRef::String(path) => fields.place = Some(FieldPath::parse(path)?),
-                _ => {
-                    return error(
-                        16607,
-                        "$geoNear requires that 'includeLocs' option is a String",
-                    );
-                }
-            },
-            "key" => match value {
-                RawBsonRef::String("") => {
-                    return Err(QueryError::bad_value(
-                        "$geoNear parameter 'key' cannot be the empty string",
-                    ));
-                }
-                RawBsonRef::String(path) => key = Some(path.to_owned()),
-                other => {
-                    return mismatch(format!(
-                        "$geoNear parameter 'key' must be of type string but found type: {}",
-                        type_name(Some(other))
-                    ));
-                }
-            },
-            // Nobody minds what else is said.
-            _ => {}
+    let is_spherical = given("spherical").is_some_and(is_true);
+    let place = match given("includeLocs") {
+        None => None,
+        Some(RawBsonRef::String(path)) => Some(FieldPath::parse(path)?),
+        Some(_) => {
+            return error(
+                16607,
+                "$geoNear requires that 'includeLocs' option is a String",
+            );
         }
-    }
-    let Some(near) = near else {
-        return error(5860400, "$geoNear requires a 'near' argument");
+    };
+    let key = given("key").map(key_option).transpose()?;
+    require_constant(&near)?;
+    let fields = NearFields {
+        distance,
+        place,
+        multiplier: multiplier.unwrap_or(1.0),
+        tells_metadata: false,
     };
     let filter = Filter::of_query(&query, context)?;
     if filter.near().is_some() {
@@ -173,22 +153,40 @@ pub(super) fn parse(
     Ok(())
 }
 
-/// As an expression that has no fields to read. Whether it is a point is asked once the index is
-/// found, as MongoDB does.
-fn point(value: RawBsonRef<'_>, context: &Context) -> Result<Expression, QueryError> {
-    let near = Expression::parse(value, context)?;
+/// Whether it is a point is asked once the index is found, as MongoDB does.
+fn require_constant(near: &Expression) -> Result<(), QueryError> {
     let mut paths = BTreeSet::new();
-    if !near.dependencies(&mut paths) || !paths.is_empty() {
-        return error(5860402, "$geoNear requires a constant near argument");
+    match near.dependencies(&mut paths) && paths.is_empty() {
+        true => Ok(()),
+        false => error(5860402, "$geoNear requires a constant near argument"),
     }
-    Ok(near)
+}
+
+/// The path of the field whose index is used.
+fn key_option(value: RawBsonRef<'_>) -> Result<String, QueryError> {
+    match value {
+        RawBsonRef::String("") => Err(QueryError::bad_value(
+            "$geoNear parameter 'key' cannot be the empty string",
+        )),
+        RawBsonRef::String(path) => {
+            FieldPath::parse(path)?;
+            Ok(path.to_owned())
+        }
+        other => mismatch(format!(
+            "$geoNear parameter 'key' must be of type string but found type: {}",
+            type_name(Some(other))
+        )),
+    }
 }
 
 /// A number that is not below zero.
-fn distance_option(name: &str, value: RawBsonRef<'_>) -> Result<f64, QueryError> {
+fn distance_option(name: &str, value: Option<RawBsonRef<'_>>) -> Result<Option<f64>, QueryError> {
+    let Some(value) = value else {
+        return Ok(None);
+    };
     match Number::from_raw(value).map(|number| number.to_f64()) {
         None => mismatch(format!("{name} must be a number")),
-        Some(number) if number >= 0.0 => Ok(number),
+        Some(number) if number >= 0.0 => Ok(Some(number)),
         Some(_) => Err(QueryError::bad_value(format!("{name} must be nonnegative"))),
     }
 }

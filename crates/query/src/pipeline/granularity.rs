@@ -3,6 +3,7 @@
 use bson::{RawBson, RawBsonRef};
 
 use banyan_document::Number;
+use banyan_document::number::{Decimal, Rounding};
 
 use crate::error::QueryError;
 use crate::expression::value::{Value, error, type_name};
@@ -140,22 +141,44 @@ impl Granularity {
         }
         let rounded = match self {
             Granularity::Series(series) => Decade::of(series, number).round(number, up),
-            Granularity::PowersOfTwo => power_of_two(number.to_f64(), up),
+            Granularity::PowersOfTwo => power_of_two(number, up),
         };
         rounded.to_raw().into()
     }
 }
 
-fn power_of_two(number: f64, up: bool) -> Number {
-    let exponent = match up {
-        true => number.log2().floor() + 1.0,
-        false => number.log2().ceil() - 1.0,
+/// The next power: a decimal of a decimal, otherwise a whole number where it is one that fits.
+fn power_of_two(number: Number, up: bool) -> Number {
+    let exponent = match number {
+        Number::Decimal(number) => return Number::Decimal(decimal_power_of_two(number, up)),
+        Number::Int32(_) | Number::Int64(_) => {
+            let whole = number.to_i64_saturating();
+            // How many bits it takes; of a power itself those of what lies below it.
+            let bits = |whole: i64| f64::from(i64::BITS - whole.leading_zeros());
+            match up {
+                true => bits(whole),
+                false => bits(whole - 1) - 1.0,
+            }
+        }
+        Number::Double(number) => match up {
+            true => number.log2().floor() + 1.0,
+            false => number.log2().ceil() - 1.0,
+        },
     };
     let power = exponent.exp2();
     match (0.0..63.0).contains(&exponent) {
         true => Number::narrow(power as i64),
         false => Number::Double(power),
     }
+}
+
+fn decimal_power_of_two(number: Decimal, up: bool) -> Decimal {
+    let (rounding, step) = match up {
+        true => (Rounding::Floor, 1),
+        false => (Rounding::Ceiling, -1),
+    };
+    let whole = number.log2().round_to(0, rounding);
+    Decimal::from_i64(2).pow(whole.add(Decimal::from_i64(step)))
 }
 
 /// The numbers of a series in the type in which they are counted.

@@ -32,7 +32,7 @@ pub(super) fn parse(
         let Some(number) = Number::from_raw(value) else {
             return error(28746, "size argument to $sample must be a number");
         };
-        match u64::try_from(number.to_i64_saturating()) {
+        match u64::try_from(number.to_i64_rounded()) {
             Ok(value) => size = Some(value),
             Err(_) => return error(28747, "size argument to $sample must not be negative"),
         }

@@ -353,7 +353,7 @@ fn explain_slice(value: RawBsonRef<'_>, error: QueryError) -> QueryError {
 }
 
 fn slice_of(value: RawBsonRef<'_>) -> Option<Slice> {
-    let whole = |value| Number::from_raw(value).map(Number::to_i64_saturating);
+    let whole = |value| Number::from_raw(value).map(Number::to_i64_rounded);
     if let Some(count) = whole(value) {
         return Some(Slice {
             skip: count,

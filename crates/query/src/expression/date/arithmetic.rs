@@ -394,7 +394,7 @@ fn difference<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     };
     match count {
         Some(count) => Ok(Some(RawBsonRef::Int64(count))),
-        None => out_of_range(),
+        None => error(5166308, "dateDiff overflowed"),
     }
 }
 

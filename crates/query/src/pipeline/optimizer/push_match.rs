@@ -20,7 +20,7 @@ pub(super) fn run(members: &mut [Member], budget: &Budget) -> Result<bool, Query
         let Some(Match { filter, .. }) = members[start].stage.get() else {
             continue;
         };
-        if !filter.dependencies(&mut paths) {
+        if !filter.may_move() || !filter.dependencies(&mut paths) {
             continue;
         }
         let mut at = start;

@@ -58,8 +58,10 @@ fn divided(
         },
         budget,
     )?;
-    // A filter that passes as a whole, and as it is, is moved by another pass.
-    Ok(parts.filter(|parts| renames || parts.left.is_some()))
+    // A filter that passes as a whole, and as it is, is moved by another pass, though by none
+    // before a group.
+    let moves = |parts: &Divided| renames || parts.left.is_some() || passage.is_group();
+    Ok(parts.filter(moves))
 }
 
 /// How conditions get past a stage.
@@ -67,6 +69,8 @@ enum Passage {
     Changes(Changes),
     /// A group by this field: conditions on `_id` are conditions on it.
     Key(Path),
+    /// Another group, before which only conditions go that look at no document.
+    Group,
 }
 
 impl Passage {
@@ -77,8 +81,13 @@ impl Passage {
         if stage.is_filter_transparent() {
             return Some(Passage::Changes(stage.changes()));
         }
-        let key = stage.get::<Group>()?.key_field()?;
-        Path::parse(key).ok().map(Passage::Key)
+        let key = stage.get::<Group>()?.key_field();
+        let key = key.and_then(|key| Path::parse(key).ok());
+        Some(key.map_or(Passage::Group, Passage::Key))
+    }
+
+    fn is_group(&self) -> bool {
+        matches!(self, Passage::Key(_) | Passage::Group)
     }
 
     fn path_before(&self, path: &Path, predicate: &Predicate) -> Option<Path> {
@@ -95,6 +104,7 @@ impl Passage {
                 let is_id = path.parts().len() == 1 && path.head() == "_id";
                 (compares && is_id).then(|| key.clone())
             }
+            Passage::Group => None,
         }
     }
 }

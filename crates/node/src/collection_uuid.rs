@@ -1,0 +1,94 @@
+//! `collectionUUID`: the command is for the collection with this id, and for no other one that has
+//! come by its name.
+
+use banyan_replication::views;
+use banyan_storage::Namespace;
+use banyan_wire::{CommandError, ErrorCode};
+use bson::spec::BinarySubtype;
+use bson::{RawBsonRef, rawdoc};
+
+use crate::context::CommandContext;
+use crate::params::{self, Field};
+
+pub const FIELD: &str = "collectionUUID";
+
+type Uuid = [u8; 16];
+
+/// What the field has to be.
+pub fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    read(field).map(drop)
+}
+
+/// The same where no other field has a form.
+pub fn check_form_in(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        FIELD => check_form(field),
+        _ => Ok(()),
+    }
+}
+
+fn read(field: Field<'_>) -> Result<Option<Uuid>, CommandError> {
+    let uuid = match field.value {
+        _ if field.is_null() => return Ok(None),
+        RawBsonRef::Binary(binary) if binary.subtype == BinarySubtype::Uuid => {
+            Uuid::try_from(binary.bytes).ok()
+        }
+        _ => None,
+    };
+    match uuid {
+        Some(uuid) => Ok(Some(uuid)),
+        None => Err(field.wrong_type("type 'binData' (UUID)")),
+    }
+}
+
+/// Refuses a command that names another collection than it is for.
+pub fn check(ctx: &CommandContext<'_>, collection: &str) -> Result<(), CommandError> {
+    let Some(uuid) = asked(ctx)? else {
+        return Ok(());
+    };
+    let (catalog, _) = ctx.view();
+    let named = catalog.get(ctx.database(), collection);
+    if named.is_some_and(|named| named.uuid == uuid) {
+        return Ok(());
+    }
+    let database = catalog.database(ctx.database()).into_iter();
+    let mut collections = database.flat_map(|database| database.collections());
+    let actual = collections
+        .find(|collection| collection.uuid == uuid)
+        .map(|collection| collection.namespace.collection());
+    let error = CommandError::new(
+        ErrorCode::CollectionUUIDMismatch,
+        "Collection UUID does not match that specified",
+    );
+    Err(error.with_extra(rawdoc! {
+        "db": ctx.database(),
+        "collectionUUID": params::uuid(&uuid),
+        "expectedCollection": collection,
+        "actualCollection": actual.map_or(RawBsonRef::Null, RawBsonRef::String),
+    }))
+}
+
+/// The same for a command that refuses views: it says so before it looks at the id.
+pub fn check_unless_view(ctx: &CommandContext<'_>, collection: &str) -> Result<(), CommandError> {
+    if asked(ctx)?.is_none() {
+        return Ok(());
+    }
+    let namespace = Namespace::new(ctx.database(), collection);
+    match views::refuse(&ctx.node.replica, &namespace) {
+        Ok(()) => check(ctx, collection),
+        Err(_) => Ok(()),
+    }
+}
+
+/// The id that is asked for. A router has looked the collection up itself.
+fn asked(ctx: &CommandContext<'_>) -> Result<Option<Uuid>, CommandError> {
+    match ctx.field(FIELD) {
+        Some(field) if !ctx.is_routed() => read(field),
+        _ => Ok(None),
+    }
+}
+
+/// Whether it is asked for one.
+pub fn is_asked(ctx: &CommandContext<'_>) -> bool {
+    ctx.field(FIELD).is_some_and(|field| !field.is_null())
+}
