@@ -76,7 +76,7 @@ fn reads() -> Vec<Document> {
     let aggregate =
         |stages: Vec<Document>| doc! { "aggregate": "things", "pipeline": stages, "cursor": {} };
     let collation = doc! { "locale": "en", "strength": 2 };
-    let near = doc! { "at": { "$near": [9, 0] } };
+    let near = doc! { "at": { "$near": [9.3, 0] } };
     vec![
         find(
             doc! { "sort": { "n": 1 }, "projection": { "key": { "$meta": "sortKey" }, "_id": 1 } },
