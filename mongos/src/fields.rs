@@ -1,17 +1,15 @@
 //! Small readers of command and reply fields.
 
 use banyan_document::DocumentWriter;
-use banyan_wire::{CommandError, ErrorCode, Request};
+use banyan_wire::{CommandError, ErrorCode, Request, params};
 use bson::{RawBsonRef, RawDocument};
 
 /// A number of any numeric type, as commands take them.
 pub fn number(value: RawBsonRef<'_>) -> Option<i64> {
     match value {
-        RawBsonRef::Int32(n) => Some(n.into()),
-        RawBsonRef::Int64(n) => Some(n),
+        RawBsonRef::Double(n) if n.is_nan() => None,
         // Saturates, as every other reading of a large count would mean the same.
-        RawBsonRef::Double(n) if !n.is_nan() => Some(n as i64),
-        _ => None,
+        value => params::number(value),
     }
 }
 

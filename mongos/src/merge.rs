@@ -5,10 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use banyan_document::DocumentWriter;
-use banyan_query::metadata::DISTANCE_FIELD;
-use banyan_query::projection::Projection;
 use banyan_query::sort::{SORT_KEY_FIELD, SortPattern};
-use banyan_query::text::without_score;
 use banyan_wire::behalf;
 use banyan_wire::{CommandError, Doc, ErrorCode, Pool};
 use bson::raw::cstr;
@@ -146,8 +143,6 @@ impl Drop for Remote {
 /// By what several shards' documents are put in one order.
 pub enum Order {
     By(SortPattern),
-    /// Each brings its distance, which goes no further.
-    Distance(SortPattern),
     /// Each brings its place in [`SORT_KEY_FIELD`], which goes no further.
     Sent,
 }
@@ -155,14 +150,12 @@ pub enum Order {
 impl Order {
     fn key(&self, document: &RawDocument) -> Result<Vec<u8>, CommandError> {
         match self {
-            Order::By(pattern) | Order::Distance(pattern) => {
-                pattern.key(document).map_err(query_error)
-            }
+            Order::By(pattern) => pattern.key(document).map_err(query_error),
             Order::Sent => match document.get(SORT_KEY_FIELD) {
                 Ok(Some(RawBsonRef::Binary(key))) => Ok(key.bytes.to_vec()),
                 _ => Err(CommandError::new(
                     ErrorCode::OperationFailed,
-                    "a shard sent a key without its place in the order",
+                    "a shard sent a document without its place in the order",
                 )),
             },
         }
@@ -175,10 +168,8 @@ pub struct Shape {
     pub sort: Option<Order>,
     pub skip: u64,
     pub limit: Option<u64>,
-    /// Applied here when the shards had to send whole documents for the sort's sake.
-    pub projection: Option<Projection>,
-    /// Shards send the scores of a search, which go no further.
-    pub drops_text_score: bool,
+    /// Documents are told the values that they are sorted by, for `$meta`.
+    pub tells_sort_key: bool,
 }
 
 pub struct Merge {
@@ -208,22 +199,13 @@ impl Merge {
             if let Some(limit) = &mut self.shape.limit {
                 *limit -= 1;
             }
-            let document: Doc = match &self.shape.sort {
-                Some(Order::Distance(_)) => without(DISTANCE_FIELD, &document).into(),
-                Some(Order::Sent) if self.shape.projection.is_none() => {
-                    without(SORT_KEY_FIELD.as_str(), &document).into()
+            return Ok(Some(match &self.shape.sort {
+                Some(Order::Sent) => without_sort_key(&document).into(),
+                Some(Order::By(order)) if self.shape.tells_sort_key => {
+                    with_sort_key(order, &document)?.into()
                 }
                 _ => document,
-            };
-            let shaped: Doc = match &self.shape.projection {
-                Some(projection) => project(projection, &document)?.into(),
-                None => document,
-            };
-            let dropped = match self.shape.drops_text_score {
-                true => without_score(&shaped),
-                false => None,
-            };
-            return Ok(Some(dropped.map_or(shaped, Into::into)));
+            }));
         }
     }
 
@@ -322,19 +304,24 @@ impl Merge {
     }
 }
 
-fn without(field: &str, document: &RawDocument) -> RawDocumentBuf {
+fn with_sort_key(
+    order: &SortPattern,
+    document: &RawDocument,
+) -> Result<RawDocumentBuf, CommandError> {
+    let mut told = document.to_owned();
+    told.append(
+        SORT_KEY_FIELD,
+        order.key_values(document).map_err(query_error)?,
+    );
+    Ok(told)
+}
+
+fn without_sort_key(document: &RawDocument) -> RawDocumentBuf {
     let mut rest = DocumentWriter::with_capacity(document.as_bytes().len());
     for element in banyan_document::elements(document) {
-        if element.name() != field {
+        if element.name() != SORT_KEY_FIELD.as_str() {
             rest.append_element(&element);
         }
     }
     rest.finish()
-}
-
-fn project(
-    projection: &Projection,
-    document: &RawDocument,
-) -> Result<RawDocumentBuf, CommandError> {
-    projection.apply(document, None).map_err(query_error)
 }

@@ -7,6 +7,7 @@ use banyan_query::bounds::{self, Conjunction, Interval};
 use banyan_query::text::{SearchedIndex, TextContext};
 use banyan_query::{Context, Filter};
 use banyan_sharding::{RoutingTable, ShardKey, ValueRange};
+use banyan_wire::params::{Field, missing_field};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -126,7 +127,7 @@ pub fn of_insert(route: &Route, document: &RawDocument) -> Result<Target, Comman
 }
 
 pub fn of_update(route: &Route, statement: &RawDocument) -> Result<Target, CommandError> {
-    let filter = filter(statement)?;
+    let filter = statement_filter(UPDATE, statement)?;
     let Some(table) = &route.table else {
         return Ok(Target::of(route.shards()));
     };
@@ -163,7 +164,7 @@ pub fn of_update(route: &Route, statement: &RawDocument) -> Result<Target, Comma
 }
 
 pub fn of_delete(route: &Route, statement: &RawDocument) -> Result<Target, CommandError> {
-    let filter = filter(statement)?;
+    let filter = statement_filter(DELETE, statement)?;
     let Some(table) = &route.table else {
         return Ok(Target::of(route.shards()));
     };
@@ -180,13 +181,31 @@ pub fn of_delete(route: &Route, statement: &RawDocument) -> Result<Target, Comma
     ))
 }
 
-fn filter(statement: &RawDocument) -> Result<&RawDocument, CommandError> {
+/// What errors call the statements of an `update` and of a `delete`.
+const UPDATE: &str = "update.updates";
+const DELETE: &str = "delete.deletes";
+
+/// Refuses a statement whose filter is none, whatever else it says: where it goes is read from that.
+pub fn check_update(statement: &RawDocument) -> Result<(), CommandError> {
+    statement_filter(UPDATE, statement).map(drop)
+}
+
+pub fn check_delete(statement: &RawDocument) -> Result<(), CommandError> {
+    statement_filter(DELETE, statement).map(drop)
+}
+
+fn statement_filter<'a>(
+    parser: &'static str,
+    statement: &'a RawDocument,
+) -> Result<&'a RawDocument, CommandError> {
     match fields::get(statement, "q") {
-        Some(RawBsonRef::Document(filter)) => Ok(filter),
-        _ => Err(CommandError::new(
-            ErrorCode::TypeMismatch,
-            "BSON field 'q' is missing or of the wrong type, expected type 'object'",
-        )),
+        Some(value) => Field {
+            command: parser,
+            name: "q",
+            value,
+        }
+        .document(),
+        None => Err(missing_field(parser, "q")),
     }
 }
 

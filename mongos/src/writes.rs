@@ -114,6 +114,15 @@ impl<'a> Batch<'a> {
             let text = "Write batch sizes must be between 1 and 100000. Got 0 operations.";
             return Err(CommandError::new(ErrorCode::InvalidLength, text));
         }
+        match kind {
+            Kind::Insert => {}
+            Kind::Update => statements
+                .iter()
+                .try_for_each(|s| targeting::check_update(s))?,
+            Kind::Delete => statements
+                .iter()
+                .try_for_each(|s| targeting::check_delete(s))?,
+        }
         let ordered = request.get("ordered").is_none_or(banyan_document::is_true);
         let numbers = match request.get("txnNumber") {
             Some(_) => Some(statement_numbers(context, statements.len())?),
@@ -199,6 +208,9 @@ impl<'a> Batch<'a> {
             };
             let sends = children.iter().map(|child| self.send(route, child));
             let answers = join_all(sends).await;
+            if let Some(error) = self.refusal(&answers) {
+                return Err(error);
+            }
             for (child, answer) in children.iter().zip(answers) {
                 if let Sent::Stale(error) = self.take_answer(route, child, answer)? {
                     stale = Some(error);
@@ -344,6 +356,22 @@ impl<'a> Batch<'a> {
         }
     }
 
+    /// What is wrong with the request as a whole, which is no statement's error: the shards that were
+    /// asked first have said so before they did anything.
+    fn refusal(&self, answers: &[Result<Answer, CommandError>]) -> Option<CommandError> {
+        if !self.ran.is_empty() || !self.outcome.errors.is_empty() {
+            return None;
+        }
+        let mut errors = answers.iter().map(|answer| match answer {
+            Ok(answer) => answer.error(),
+            Err(_) => None,
+        });
+        let first = errors.next()??;
+        let is_refused = |error: &CommandError| is_of_request(error.code);
+        let all = is_refused(&first) && errors.all(|error| error.is_some_and(|e| is_refused(&e)));
+        all.then_some(first)
+    }
+
     fn take_reply(&mut self, route: &Arc<Route>, child: &Child, reply: &RawDocument) -> Sent {
         let again = self.counted_again(child, reply);
         let outcome = &mut self.outcome;
@@ -473,6 +501,20 @@ impl<'a> Batch<'a> {
         out.append_f64("ok", 1.0);
         out.finish()
     }
+}
+
+/// Whether an error of a whole command is about how the request is written.
+fn is_of_request(code: ErrorCode) -> bool {
+    // What has a number alone is what parsers say.
+    matches!(
+        code,
+        ErrorCode::TypeMismatch
+            | ErrorCode::FailedToParse
+            | ErrorCode::BadValue
+            | ErrorCode::InvalidLength
+            | ErrorCode::InvalidOptions
+            | ErrorCode::Location(_)
+    )
 }
 
 const RETRYABLE: &str = "RetryableWriteError";

@@ -36,6 +36,7 @@ mod locks;
 mod logs;
 mod map_reduce;
 mod members;
+mod merged_reads;
 mod migrations;
 mod monitoring;
 mod moved_reads;

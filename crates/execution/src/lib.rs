@@ -47,6 +47,6 @@ pub use interrupt::{Cause, Interrupt, InterruptSlot, Rest, Ticker};
 pub use later::{LaterStates, RangePreservers};
 pub use operators::{Documents, Output, ShardFilter};
 pub use planned::Planned;
-pub use request::{CreatedFrom, Distinct, DistinctOf, Goal, ReadView, Request, ReturnKey};
+pub use request::{CreatedFrom, Distinct, DistinctOf, Goal, ReadView, Request};
 pub use row::{HANDED_ON_BYTES, Listed, Row, RowStream, Rows};
 pub use stats::PlanSummaryStats;

@@ -53,7 +53,10 @@ pub struct Request<'a> {
     /// What is known of documents goes out with them.
     pub keeps_metadata: bool,
     /// The keys that documents are found by are wanted, and not the documents.
-    pub return_key: Option<ReturnKey>,
+    pub return_key: bool,
+    /// What a router merges the documents by with those of other shards: each brings the bytes, in
+    /// [`banyan_query::sort::SORT_KEY_FIELD`].
+    pub merge_order: Option<SortPattern>,
     /// What running it may use.
     pub budget: Budget,
     /// `None`: all documents are this shard's.
@@ -88,15 +91,6 @@ pub enum DistinctOf {
     Last,
 }
 
-/// How the keys of indexes come in place of documents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReturnKey {
-    /// As they are.
-    Plain,
-    /// Each with what its document is sorted by, for a router that merges those of several shards.
-    WithSortKey,
-}
-
 /// What becomes of the documents that are found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Goal {
@@ -120,9 +114,10 @@ impl Request<'_> {
             source: self.created_from.projection.map(RawDocument::to_owned),
             positions: query.positions.clone(),
             show_record_id: self.show_record_id,
-            has_no_key: self.return_key.is_some(),
+            has_no_key: self.return_key,
+            merge_order: self.merge_order.clone(),
             drops_score: query.text_score == TextScore::Used,
-            drops_metadata: !self.keeps_metadata && !query.metadata.is_empty(),
+            drops_metadata: !self.keeps_metadata && self.tells_metadata(),
         }
     }
 
@@ -133,12 +128,13 @@ impl Request<'_> {
 
     /// Whether the keys matter that documents are found by.
     pub fn wants_keys(&self) -> bool {
-        self.return_key.is_some() || self.query.metadata.has(Metadata::IndexKey)
+        self.return_key || self.query.metadata.has(Metadata::IndexKey)
     }
 
-    /// What comes with each returned key, if anything does.
-    pub fn returned_sort_key(&self) -> Option<&SortPattern> {
-        let wanted = self.return_key == Some(ReturnKey::WithSortKey);
-        self.query.order.pattern().filter(|_| wanted)
+    /// Whether documents bring more than their fields. What a router merges by the distances of says
+    /// them even where nobody asks for them.
+    fn tells_metadata(&self) -> bool {
+        let by_distance = self.merge_order.is_some() && self.near.is_some();
+        by_distance || !self.query.metadata.is_empty()
     }
 }

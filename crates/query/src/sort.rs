@@ -17,7 +17,8 @@ use banyan_document::key::{self, FieldOrder, KeyPattern};
 use banyan_document::number::Number;
 use banyan_document::path::Path;
 use bson::raw::CStr;
-use bson::{RawArrayBuf, RawBsonRef, RawDocument, cstr};
+use bson::spec::BinarySubtype;
+use bson::{RawArrayBuf, RawBinaryRef, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
@@ -31,9 +32,12 @@ pub(crate) use parts::Parts;
 pub use sorted::{SortStats, Sorted};
 pub use sorter::{Sorter, Sorters};
 
-/// The field in which a shard sends a router the bytes that a document sorts by, where it does not
-/// send the document.
+/// The field in which a shard sends a router the bytes that a document sorts by, where what it sends
+/// of the document may not say them.
 pub const SORT_KEY_FIELD: &CStr = cstr!("$sortKey");
+
+/// The option with which a router asks a shard for them.
+pub const NEEDS_MERGE: &CStr = cstr!("needsMerge");
 
 /// As many fields as an index may have.
 const FIELDS_MAX: usize = 32;
@@ -161,6 +165,18 @@ impl SortPattern {
         }
         let written = self.pattern.write_first(document, out);
         written.map_err(|_| parallel_arrays())
+    }
+
+    /// Appends them to what a shard sends of the document, in [`SORT_KEY_FIELD`].
+    pub fn append_key(
+        &self,
+        document: &RawDocument,
+        sent: &mut RawDocumentBuf,
+    ) -> Result<(), QueryError> {
+        let bytes = &self.key(document)?;
+        let subtype = BinarySubtype::Generic;
+        sent.append(SORT_KEY_FIELD, RawBinaryRef { subtype, bytes });
+        Ok(())
     }
 
     /// The values that a document is sorted by.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::{CommandError, ErrorCode};
-use banyan_document::{elements, kind};
+use banyan_document::{Number, elements, kind};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawArray, RawBsonRef, RawDocument};
 
@@ -167,6 +167,57 @@ pub fn max_time_ms(field: Field<'_>) -> Result<u64, CommandError> {
         ));
     }
     Ok(milliseconds.unsigned_abs())
+}
+
+/// The batch size in `cursor: {batchSize}`, as `aggregate` and the list commands have it.
+pub fn cursor_batch_size(
+    command: &'static str,
+    body: &RawDocument,
+) -> Result<Option<u64>, CommandError> {
+    let Some(value) = banyan_document::field(body, "cursor") else {
+        return Ok(None);
+    };
+    let named = |name, value| Field {
+        command,
+        name,
+        value,
+    };
+    let mut size = None;
+    for field in fields(command, named("cursor", value).document()?) {
+        match field.name {
+            "batchSize" if field.is_null() => {}
+            "batchSize" => size = Some(field.unsigned()?),
+            name => {
+                return Err(CommandError::new(
+                    ErrorCode::Location(40415),
+                    format!("BSON field 'cursor.{name}' is an unknown field."),
+                ));
+            }
+        }
+    }
+    Ok(size)
+}
+
+/// How many documents a `count` counts at most. A negative limit means the same as a positive one, as
+/// it always has, and 0 none.
+pub fn count_limit(field: Field<'_>) -> Result<Option<u64>, CommandError> {
+    let refuse = |code| {
+        let message = "the 'limit' of a count has to be a whole number";
+        CommandError::new(code, message)
+    };
+    if field.value == RawBsonRef::Int64(i64::MIN) {
+        return Err(CommandError::new(
+            ErrorCode::BadValue,
+            "limit value for count cannot be min long",
+        ));
+    }
+    let number = Number::from_raw(field.value).ok_or_else(|| refuse(ErrorCode::BadValue))?;
+    match number.to_i64_exact() {
+        None => Err(refuse(ErrorCode::FailedToParse)),
+        // There is no such number without the sign.
+        Some(i64::MIN) => Err(refuse(ErrorCode::BadValue)),
+        Some(limit) => Ok(Some(limit.unsigned_abs()).filter(|limit| *limit > 0)),
+    }
 }
 
 /// A UUID as BSON has it.

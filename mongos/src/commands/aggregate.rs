@@ -9,7 +9,7 @@ use banyan_document::{Collator, DocumentWriter};
 use banyan_query::let_variables;
 use banyan_query::pipeline::{Output, Pipeline};
 use banyan_query::text::{SearchedIndex, TextContext};
-use banyan_wire::{CommandError, ErrorCode};
+use banyan_wire::{CommandError, ErrorCode, params};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::{cluster_catalog, forward, on_primary, out, own_sources, sharded_data};
@@ -36,6 +36,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
     if fields::get_flag(&request.body, "explain") {
         return super::explain::aggregate(context).await;
     }
+    check_options(&request.body)?;
     let stages = fields::stages(&request.body)?;
     if cluster_catalog::is_asked_for(&stages) {
         return cluster_catalog::run(context, &stages).await;
@@ -72,6 +73,26 @@ async fn run(context: &Context<'_>) -> CommandResult {
         // Another collection that it reads is a view of what is not on this shard alone.
         Some(_) => divided(context, ns, ns, stages).await,
     }
+}
+
+/// Shards are sent other options, so what is wrong with these is told here.
+fn check_options(body: &RawDocument) -> Result<(), CommandError> {
+    for internal in ["needsMerge", "fromMongos"] {
+        if fields::get_flag(body, internal) {
+            let text = format!("internal parameter {internal} cannot be set for a router");
+            return Err(CommandError::new(ErrorCode::Location(51_089), text));
+        }
+    }
+    if fields::get(body, "pipeline").is_none() {
+        return Err(params::missing_field("aggregate", "pipeline"));
+    }
+    if fields::get(body, "cursor").is_none() {
+        return Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "The 'cursor' option is required, except for aggregate with the explain argument",
+        ));
+    }
+    params::cursor_batch_size("aggregate", body).map(drop)
 }
 
 /// Runs what a read of a view comes to: an aggregation of the collection below it.
@@ -198,6 +219,17 @@ fn parse(
     Pipeline::parse(stages, &own).map_err(query_error)
 }
 
+/// As [`parse`], of all that is run over a collection: what begins with documents of its own is told.
+fn of_collection(
+    context: &Context<'_>,
+    stages: &[&RawDocument],
+    collator: Option<Collator>,
+    ending: &Arc<Ending>,
+) -> Result<Pipeline, CommandError> {
+    let own = query_context(context, collator, ending)?;
+    Pipeline::parse_of_command(stages, &own, true).map_err(query_error)
+}
+
 /// Whether the shard has all other collections that the pipeline reads or writes.
 async fn is_local(
     context: &Context<'_>,
@@ -265,8 +297,11 @@ async fn split(
     };
     let ending = context.ending();
     let collator = collation::resolved(context, route, body).await?;
-    let split = parse(context, without_output(rest), collator.clone(), &ending)?.split();
-    if split.asks_metadata() {
+    let split = match own {
+        [] => of_collection(context, without_output(rest), collator.clone(), &ending)?.split(),
+        _ => parse(context, without_output(rest), collator.clone(), &ending)?.split(),
+    };
+    if split.asks_metadata() && !split.asks_sort_key_alone() {
         return Err(CommandError::new(
             ErrorCode::NotImplemented,
             "a router does not know this $meta of documents that it merges",
@@ -288,14 +323,12 @@ async fn split(
         .send_all(requests, context.request_options(false))
         .await;
     let remotes = forward::open_all(context, answers).await?;
-    let sort = split.order.map(|order| Order::By(order.pattern));
-    let source = Merge::new(
-        remotes,
-        Shape {
-            sort,
-            ..Shape::default()
-        },
-    );
+    let shape = Shape {
+        tells_sort_key: split.asks_metadata(),
+        sort: split.order.map(|order| Order::By(order.pattern)),
+        ..Shape::default()
+    };
+    let source = Merge::new(remotes, shape);
     respond(context, shown, stages, source, Some(split.merge), ending).await
 }
 

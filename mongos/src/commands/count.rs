@@ -4,8 +4,9 @@ use banyan_access::check::Access;
 use banyan_query::view::Resolved;
 use banyan_query::view::command::COUNT;
 use banyan_security::Action;
+use banyan_wire::{CommandError, params};
 use bson::raw::cstr;
-use bson::{RawDocumentBuf, rawdoc};
+use bson::{RawDocument, RawDocumentBuf, rawdoc};
 
 use super::{forward, viewed};
 use crate::context::{CommandResult, CommandSpec, Context, run};
@@ -36,6 +37,27 @@ fn append_count(out: &mut RawDocumentBuf, n: i64) {
     }
 }
 
+/// Which of the documents that match count.
+#[derive(Default)]
+struct Bounds {
+    skip: u64,
+    limit: Option<u64>,
+}
+
+impl Bounds {
+    fn read(body: &RawDocument) -> Result<Bounds, CommandError> {
+        let mut bounds = Bounds::default();
+        for field in params::fields("count", body) {
+            match field.name {
+                "skip" if !field.is_null() => bounds.skip = field.unsigned()?,
+                "limit" => bounds.limit = params::count_limit(field)?,
+                _ => {}
+            }
+        }
+        Ok(bounds)
+    }
+}
+
 async fn count(context: &Context<'_>) -> CommandResult {
     let ns = context.namespace()?;
     let body = &context.request.body;
@@ -51,14 +73,11 @@ async fn count(context: &Context<'_>) -> CommandResult {
             if let [shard] = shards.as_slice() {
                 return Ok(forward::forward(context, &route, shard, false).await?.reply);
             }
-            let skip = fields::get_number(body, "skip").unwrap_or(0).max(0);
-            // A negative limit means the same as a positive one.
-            let limit = fields::get_number(body, "limit")
-                .unwrap_or(0)
-                .saturating_abs();
+            let Bounds { skip, limit } = Bounds::read(body)?;
             let mut added = RawDocumentBuf::new();
-            if limit > 0 {
-                added.append(cstr!("limit"), limit.saturating_add(skip));
+            if let Some(limit) = limit {
+                let most = limit.saturating_add(skip);
+                added.append(cstr!("limit"), i64::try_from(most).unwrap_or(i64::MAX));
             }
             let requests = shards
                 .iter()
@@ -73,12 +92,10 @@ async fn count(context: &Context<'_>) -> CommandResult {
             let counts = answers
                 .iter()
                 .filter_map(|answer| fields::get_number(&answer.reply, "n"));
-            let mut n = (counts.sum::<i64>() - skip).max(0);
-            if limit > 0 {
-                n = n.min(limit);
-            }
+            let found = counts.map(i64::unsigned_abs).sum::<u64>();
+            let n = found.saturating_sub(skip).min(limit.unwrap_or(u64::MAX));
             let mut out = RawDocumentBuf::new();
-            append_count(&mut out, n);
+            append_count(&mut out, i64::try_from(n).unwrap_or(i64::MAX));
             out.append(cstr!("ok"), 1.0);
             Ok(out)
         })

@@ -5,13 +5,12 @@ use banyan_security::Action;
 use std::sync::Arc;
 
 use banyan_document::Collator;
-use banyan_query::projection::Projection;
-use banyan_query::sort::{SORT_KEY_FIELD, SortPattern};
-use banyan_query::text::{SearchedIndex, TextContext};
+use banyan_query::canonical::natural_direction;
+use banyan_query::sort::{NEEDS_MERGE, SortPattern};
 use banyan_query::view::Resolved;
-use banyan_wire::{CommandError, ErrorCode};
+use banyan_wire::{CommandError, params};
 use bson::raw::cstr;
-use bson::{RawDocument, RawDocumentBuf, rawdoc};
+use bson::{RawDocument, RawDocumentBuf};
 
 use super::{forward, viewed};
 use crate::catalog::Route;
@@ -31,6 +30,11 @@ pub const SPEC: CommandSpec = CommandSpec::new(
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let ns = context.namespace()?;
+    // Routers ask shards for it, and nobody asks routers.
+    if context.request.get(NEEDS_MERGE.as_str()).is_some() {
+        let name = NEEDS_MERGE.as_str();
+        return Err(params::unknown_field("FindCommandRequest", name));
+    }
     let empty = RawDocumentBuf::new();
     let filter = fields::document(&context.request.body, "filter")?.unwrap_or(&empty);
     let ns = ns.as_str();
@@ -58,9 +62,8 @@ async fn find(context: &Context<'_>, ns: &str, filter: &RawDocument) -> CommandR
 struct Parts<'a> {
     /// `$natural` is each shard's own order: there is nothing to merge by.
     sort: Option<&'a RawDocument>,
-    projection: Option<&'a RawDocument>,
-    /// The keys of indexes are wanted, which say too little of the order.
-    return_key: bool,
+    /// Documents come as they are stored.
+    come_whole: bool,
     skip: u64,
     limit: Option<u64>,
     single_batch: bool,
@@ -68,99 +71,73 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     fn read(body: &'a RawDocument) -> Result<Parts<'a>, CommandError> {
-        let count = |name: &str| match fields::get_number(body, name) {
-            Some(n) => u64::try_from(n).map_err(|_| {
-                let text = format!("BSON field '{name}' value must be >= 0, actual value '{n}'");
-                CommandError::new(ErrorCode::Location(51024), text)
-            }),
-            None => Ok(0),
-        };
         let not_empty = |document: &&RawDocument| !document.is_empty();
-        let is_natural = |sort: &RawDocument| matches!(sort.get("$natural"), Ok(Some(_)));
-        let sort = fields::document(body, "sort")?.filter(not_empty);
-        Ok(Parts {
-            sort: sort.filter(|sort| !is_natural(sort)),
-            projection: fields::document(body, "projection")?.filter(not_empty),
-            return_key: fields::get_flag(body, "returnKey"),
-            skip: count("skip")?,
-            limit: Some(count("limit")?).filter(|&limit| limit > 0),
-            single_batch: fields::get_flag(body, "singleBatch"),
-        })
+        let mut parts = Parts {
+            sort: None,
+            come_whole: true,
+            skip: 0,
+            limit: None,
+            single_batch: false,
+        };
+        for field in params::fields("FindCommandRequest", body) {
+            match field.name {
+                "skip" | "limit" | "sort" | "projection" if field.is_null() => {}
+                "skip" => parts.skip = field.unsigned()?,
+                "limit" => parts.limit = Some(field.unsigned()?).filter(|limit| *limit > 0),
+                "singleBatch" => parts.single_batch = field.strict_bool()?,
+                "sort" => parts.sort = Some(field.document()?).filter(not_empty),
+                "projection" => parts.come_whole &= field.document()?.is_empty(),
+                "returnKey" => parts.come_whole &= !field.strict_bool()?,
+                _ => {}
+            }
+        }
+        let is_natural = |sort: &RawDocument| natural_direction(sort).is_some();
+        parts.sort = parts.sort.filter(|sort| !is_natural(sort));
+        Ok(parts)
     }
 
-    /// What happens to the documents here, once the shards have sent them.
-    fn shape(&self, collator: Option<Collator>, is_near: bool) -> Result<Shape, CommandError> {
-        let text = TextContext::new(SearchedIndex::Elsewhere);
-        let inner = banyan_query::Context {
-            collator,
-            text: Some(text.clone()),
-            ..banyan_query::Context::default()
+    /// By what the shards' documents are merged, if by anything. Where the documents say it themselves,
+    /// shards need not.
+    fn order(
+        &self,
+        collator: Option<&Collator>,
+        is_near: bool,
+    ) -> Result<Option<Order>, CommandError> {
+        let Some(sort) = self.sort else {
+            return Ok(is_near.then_some(Order::Sent));
         };
-        let sort = self
-            .sort
-            .map(|sort| SortPattern::parse_in(sort, &inner))
-            .transpose()
-            .map_err(query_error)?;
-        // A projection may take away what the merge sorts by, so it is applied after the merge.
-        let projection = match self.projection {
-            Some(projection) if is_near || sort.is_some() => {
-                Some(Projection::parse(projection, &inner).map_err(query_error)?)
-            }
-            _ => None,
-        };
-        if !inner.metadata.take().is_empty() && !self.return_key {
-            return Err(CommandError::new(
-                ErrorCode::NotImplemented,
-                "a router does not know this $meta of documents that it sorts",
-            ));
+        let names_metadata = sort
+            .iter()
+            .flatten()
+            .any(|(_, order)| order.as_document().is_some());
+        if !self.come_whole || names_metadata {
+            return Ok(Some(Order::Sent));
         }
-        let sort_is_some = sort.is_some();
-        let order = match sort {
-            Some(_) if self.return_key => Some(Order::Sent),
-            Some(pattern) => Some(Order::By(pattern)),
-            None => is_near.then(|| Order::Distance(SortPattern::by_distance())),
-        };
-        Ok(Shape {
-            sort: order,
-            skip: self.skip,
-            limit: self.limit,
-            projection: projection.filter(|_| !self.return_key),
-            drops_text_score: sort_is_some && text.is_asked() && !self.return_key,
-        })
+        let pattern = SortPattern::parse(sort, collator).map_err(query_error)?;
+        Ok(Some(Order::By(pattern)))
     }
 }
 
 async fn scatter(context: &Context<'_>, route: &Route, shards: &[Arc<str>]) -> CommandResult {
     let request = context.request;
     let parts = Parts::read(&request.body)?;
-    let is_near = parts.sort.is_none() && !parts.return_key && asks_for_near(route, &request.body)?;
-    let mut dropped = vec!["skip", "limit", "singleBatch"];
+    let is_near = parts.sort.is_none() && asks_for_near(route, &request.body)?;
+    let dropped = ["skip", "limit", "singleBatch"];
     let mut added = RawDocumentBuf::new();
     if let Some(limit) = parts.limit {
         // Any shard may turn out to hold all that is skipped and wanted.
         let most = limit.saturating_add(parts.skip);
         added.append(cstr!("limit"), i64::try_from(most).unwrap_or(i64::MAX));
     }
-    let shape = parts.shape(collation::of(route.table.as_ref(), &request.body)?, is_near)?;
-    if shape.projection.is_some() {
-        dropped.push("projection");
-    }
-    if let Some(Order::Sent) = shape.sort {
-        dropped.push("projection");
-        let mut asked = RawDocumentBuf::new();
-        asked.append(SORT_KEY_FIELD, rawdoc! {"$meta": "sortKey"});
-        added.append(cstr!("projection"), asked);
-    }
-    if let Some(Order::Distance(_)) = shape.sort {
-        dropped.push("projection");
-        let mut asked = RawDocumentBuf::new();
-        asked.append(cstr!("$dis"), rawdoc! {"$meta": "geoNearDistance"});
-        added.append(cstr!("projection"), asked);
-    }
-    if shape.drops_text_score {
-        let mut asked = RawDocumentBuf::new();
-        asked.append(cstr!("$textScore"), rawdoc! {"$meta": "textScore"});
-        added.append(cstr!("projection"), asked);
+    let collator = collation::of(route.table.as_ref(), &request.body)?;
+    let shape = Shape {
+        sort: parts.order(collator.as_ref(), is_near)?,
+        skip: parts.skip,
+        limit: parts.limit,
+        ..Shape::default()
+    };
+    if matches!(shape.sort, Some(Order::Sent)) {
+        added.append(NEEDS_MERGE, true);
     }
     let requests = shards
         .iter()

@@ -9,6 +9,7 @@ use bson::oid::ObjectId;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::nested;
+use crate::catalog::Route;
 use crate::collation;
 use crate::context::Context;
 use crate::cursors::Cursor;
@@ -189,6 +190,19 @@ async fn create_indexes(
     Ok(())
 }
 
+/// Unless the stage says by what a document is known, that is the shard key and `_id`.
+fn with_identity(merge: &pipeline::Merge, route: &Route) -> pipeline::Merge {
+    let mut merge = merge.clone();
+    if let (true, Some(table)) = (merge.on.is_empty(), &route.table) {
+        let fields = table.pattern().fields().iter();
+        merge.on = fields.map(|field| field.path().to_string()).collect();
+        if !merge.on.iter().any(|path| path == "_id") {
+            merge.on.push("_id".to_owned());
+        }
+    }
+    merge
+}
+
 /// `$merge`: each document is an upsert, or what the stage says instead.
 pub async fn merge(
     context: &Context<'_>,
@@ -200,14 +214,12 @@ pub async fn merge(
         .database
         .clone()
         .unwrap_or_else(|| context.request.database.clone());
-    context
-        .router
-        .catalog
-        .route_or_create(&format!("{database}.{}", merge.collection))
-        .await?;
+    let target = format!("{database}.{}", merge.collection);
+    let route = context.router.catalog.route_or_create(&target).await?;
     let indexes = indexes_of(context, &database, &merge.collection).await?;
     let indexes = indexes.iter().map(|index| &**index);
     merge.finds_one(indexes, collator).map_err(query_error)?;
+    let merge = &with_identity(merge, &route);
     loop {
         let batch = cursor.batch(WRITE_DOCUMENTS).await?;
         if batch.is_empty() {

@@ -8,7 +8,7 @@ use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_query::pipeline::Pipeline;
 use banyan_query::projection::Projection;
-use banyan_query::sort::SortPattern;
+use banyan_query::sort::{NEEDS_MERGE, SortPattern};
 use banyan_query::update::{Update, UpdateContext};
 use banyan_wire::{CommandError, Connection, ErrorCode, Options, Reply, Request, Server, Service};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, rawdoc};
@@ -188,18 +188,24 @@ impl State {
 
     fn find(&mut self, ns: &str, body: &RawDocument) -> Outcome {
         let mut found = self.matching(ns, document(body, "filter"));
-        if let Some(sort) = document(body, "sort") {
-            let sort = SortPattern::parse(sort, None).unwrap();
+        let sort = document(body, "sort").map(|sort| SortPattern::parse(sort, None).unwrap());
+        if let Some(sort) = &sort {
             found.sort_by_cached_key(|document| sort.key(document).unwrap());
         }
         found.drain(..int(body, "skip").unwrap_or(0).min(found.len()));
         found.truncate(int(body, "limit").unwrap_or(usize::MAX));
-        if let Some(projection) = document(body, "projection") {
-            let projection = Projection::parse(projection, &Context::default()).unwrap();
-            found = found
-                .iter()
-                .map(|d| projection.apply(d, None).unwrap())
-                .collect();
+        let projection = document(body, "projection")
+            .map(|projection| Projection::parse(projection, &Context::default()).unwrap());
+        let needs_merge = body.get_bool(NEEDS_MERGE).unwrap_or(false);
+        for document in &mut found {
+            let mut sent = match &projection {
+                Some(projection) => projection.apply(document, None).unwrap(),
+                None => document.clone(),
+            };
+            if let Some(sort) = sort.as_ref().filter(|_| needs_merge) {
+                sort.append_key(document, &mut sent).unwrap();
+            }
+            *document = sent;
         }
         Ok(self.first_batch(ns, found, int(body, "batchSize").unwrap_or(101)))
     }

@@ -8,6 +8,7 @@ use banyan_query::filter::Filter;
 use banyan_query::javascript::ahead;
 use banyan_query::metadata::without_metadata;
 use banyan_query::projection;
+use banyan_query::sort::SortPattern;
 use banyan_query::text::without_score;
 use banyan_storage::RecordId;
 use bson::{RawDocument, RawDocumentBuf, cstr};
@@ -31,6 +32,8 @@ pub struct Output {
     pub drops_score: bool,
     /// So with what else is known of them.
     pub drops_metadata: bool,
+    /// What a router merges them by, which they bring.
+    pub merge_order: Option<SortPattern>,
 }
 
 impl Output {
@@ -41,6 +44,7 @@ impl Output {
             && !self.has_no_key
             && !self.drops_score
             && !self.drops_metadata
+            && self.merge_order.is_none()
     }
 
     /// The document as it goes out.
@@ -48,10 +52,23 @@ impl Output {
         if self.is_identity() {
             return Ok(row);
         }
-        if self.has_no_key {
-            return Ok(Row::Owned(RawDocumentBuf::new()));
+        self.sent(&row, record).map(Row::Owned)
+    }
+
+    /// A document that does not go out as it is, with what a router needs to know of it.
+    fn sent(
+        &self,
+        document: &RawDocument,
+        record: &RecordId,
+    ) -> Result<RawDocumentBuf, QueryError> {
+        let mut sent = match self.has_no_key {
+            true => RawDocumentBuf::new(),
+            false => self.shape(document, record)?,
+        };
+        if let Some(order) = &self.merge_order {
+            order.append_key(document, &mut sent)?;
         }
-        self.shape(&row, record).map(Row::Owned)
+        Ok(sent)
     }
 
     /// A document as it goes out that does not as it is.
@@ -134,7 +151,7 @@ impl Projection {
             .map(|member| Some((member.row.as_deref()?, &member.record)))
             .collect();
         let shaped = ahead::for_all(&rows, |row| match row {
-            Some((document, record)) => self.output.shape(document, record).map(Some),
+            Some((document, record)) => self.output.sent(document, record).map(Some),
             None => Ok(None),
         })?;
         for (member, shaped) in members.iter_mut().zip(shaped) {
@@ -164,7 +181,8 @@ impl Operator for Projection {
         let before = out.len();
         let (works, progress) = pass_on(inputs, run, most, out)?;
         let new = out.get_mut(before..).unwrap_or_default();
-        if self.covered == Some(Covered::Exactly) && !self.output.show_record_id {
+        let is_as_found = !self.output.show_record_id && self.output.merge_order.is_none();
+        if self.covered == Some(Covered::Exactly) && is_as_found {
             return Ok((works, progress));
         }
         if self.calls_script {

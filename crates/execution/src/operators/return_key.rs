@@ -1,9 +1,8 @@
 //! RETURN_KEY: in place of each document the key of the index that it was found by.
 
 use banyan_query::QueryError;
-use banyan_query::sort::{SORT_KEY_FIELD, SortPattern};
-use bson::spec::BinarySubtype;
-use bson::{RawBinaryRef, RawDocumentBuf};
+use banyan_query::sort::SortPattern;
+use bson::RawDocumentBuf;
 
 use super::{Member, Operator, Progress, Run, Stage, pass_on};
 use crate::row::Row;
@@ -23,9 +22,7 @@ impl ReturnKey {
         let key = member.key.take();
         let mut key = key.map_or_else(RawDocumentBuf::new, |key| *key);
         if let (Some(pattern), Some(row)) = (&self.sort_key, &member.row) {
-            let bytes = &pattern.key(row)?;
-            let subtype = BinarySubtype::Generic;
-            key.append(SORT_KEY_FIELD, RawBinaryRef { subtype, bytes });
+            pattern.append_key(row, &mut key)?;
         }
         Ok(key)
     }

@@ -117,7 +117,7 @@ fn fetch(
         input = Stage::over(input, Skip::new(query.skip));
         skipped = Skipped::Yes;
     }
-    let is_of_keys = request.return_key.is_some() && request.returned_sort_key().is_none();
+    let is_of_keys = request.return_key && request.merge_order.is_none();
     if is_of_keys && filter.is_none() && request.shard_filter.is_none() && is_sorted {
         return (input, skipped);
     }
@@ -155,14 +155,13 @@ fn finish_with(
     if query.skip > 0 && skipped == Skipped::No {
         root = Stage::over(root, Skip::new(query.skip));
     }
-    if request.return_key.is_some() {
-        let sort_key = request.returned_sort_key().cloned();
-        root = Stage::over(root, ReturnKey::new(sort_key));
+    if request.return_key {
+        root = Stage::over(root, ReturnKey::new(request.merge_order.clone()));
     }
     if let Some(limit) = query.limit.filter(|_| sort.is_none()) {
         root = Stage::over(root, Limit::new(limit));
     }
-    if request.return_key.is_some() {
+    if request.return_key {
         return root;
     }
     if !query.metadata.is_empty() {
@@ -237,7 +236,7 @@ fn from_index(
         let point = bounds.ranges.first().and_then(|range| range.point.clone());
         if let Some(key) = point.filter(|_| bounds.ranges.len() == 1) {
             let mut lookup = IdLookup::new(collection.clone(), bounds.index.clone(), key);
-            if request.return_key.is_some() {
+            if request.return_key {
                 lookup = lookup.returning(KeyFields::new(&bounds.index, &bounds.layout));
             }
             return (Stage::new(lookup), Skipped::No);

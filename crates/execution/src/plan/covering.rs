@@ -90,14 +90,14 @@ fn needs(request: &Request<'_>, sorted: bool) -> Option<BTreeSet<String>> {
         return Some(paths);
     }
     match (&request.query.projection, &request.reads) {
-        _ if request.return_key.is_some() => {}
+        _ if request.return_key => {}
         _ if !request.query.metadata.is_empty() => return None,
         (Some(projection), _) if projection.dependencies(&mut paths) => {}
         (None, Some(reads)) => paths.extend(reads.iter().cloned()),
         _ => return None,
     }
     let order = request.query.order.pattern().filter(|_| !sorted);
-    if let Some(sort) = order.or(request.returned_sort_key()) {
+    if let Some(sort) = order.or(request.merge_order.as_ref()) {
         paths.extend(sort.fields().iter().map(|(path, _)| path.to_string()));
     }
     Some(paths)

@@ -1,12 +1,12 @@
 //! `count`: how many documents match.
 
 use banyan_access::check::Access;
-use banyan_document::{Number, field};
+use banyan_document::field;
 use banyan_execution::{Goal, Request};
 use banyan_query::view::Resolved;
 use banyan_query::view::command::COUNT;
 use banyan_security::Action;
-use banyan_wire::{CommandError, ErrorCode};
+use banyan_wire::CommandError;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::aggregate;
@@ -18,7 +18,7 @@ use crate::context::CommandContext;
 use crate::errors;
 use crate::forms;
 use crate::names::{check_collection_name, collection_name};
-use crate::params::{self, Field};
+use crate::params;
 use crate::reads::{self, owned_view};
 use crate::views;
 
@@ -53,11 +53,7 @@ impl<'a> Parameters<'a> {
                 }
                 "skip" if field.is_null() => {}
                 "skip" => parameters.skip = field.unsigned()?,
-                // A negative one means the same, as it always has.
-                "limit" => {
-                    let limit = whole_limit(field)?.unsigned_abs();
-                    parameters.limit = Some(limit).filter(|limit| *limit > 0);
-                }
+                "limit" => parameters.limit = params::count_limit(field)?,
                 "collation" => collation = field.document_or_null()?,
                 _ => {}
             }
@@ -72,26 +68,6 @@ impl<'a> Parameters<'a> {
     pub fn most(&self) -> u64 {
         let limit = self.limit.unwrap_or(u64::MAX);
         limit.saturating_add(self.skip)
-    }
-}
-
-fn whole_limit(field: Field<'_>) -> Result<i64, CommandError> {
-    let refuse = |code| {
-        let message = "the 'limit' of a count has to be a whole number";
-        CommandError::new(code, message)
-    };
-    if field.value == RawBsonRef::Int64(i64::MIN) {
-        return Err(CommandError::new(
-            ErrorCode::BadValue,
-            "limit value for count cannot be min long",
-        ));
-    }
-    let number = Number::from_raw(field.value).ok_or_else(|| refuse(ErrorCode::BadValue))?;
-    match number.to_i64_exact() {
-        None => Err(refuse(ErrorCode::FailedToParse)),
-        // There is no such number without the sign.
-        Some(i64::MIN) => Err(refuse(ErrorCode::BadValue)),
-        Some(limit) => Ok(limit),
     }
 }
 

@@ -6,14 +6,13 @@ use banyan_access::check::Access;
 use banyan_execution::by_id;
 use banyan_execution::plan;
 use banyan_execution::tailing::{Tailed, Tailing};
-use banyan_execution::{CreatedFrom, Listed, PlanSummaryStats, Request, ReturnKey, Row, Ticker};
+use banyan_execution::{CreatedFrom, Listed, PlanSummaryStats, Request, Row, Ticker};
 use banyan_query::Context;
-use banyan_query::canonical::{CanonicalQuery, TextScore, Written};
-use banyan_query::metadata::{DISTANCE_FIELD, MetadataSet};
+use banyan_query::canonical::{self, CanonicalQuery, Written};
+use banyan_query::metadata::MetadataSet;
 use banyan_query::pipeline::NearFields;
 use banyan_query::query_settings::PARAMETER;
-use banyan_query::sort::SORT_KEY_FIELD;
-use banyan_query::text::TEXT_SCORE_FIELD;
+use banyan_query::sort::SortPattern;
 use banyan_replication::oplog;
 use banyan_replication::oplog::view::Order;
 use banyan_replication::views::may_be;
@@ -64,6 +63,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("find", Run::Either(point, run))
         "allowDiskUse",
         "ntoreturn",
         collection_uuid::FIELD,
+        "needsMerge",
     ])
     .ignored(&[
         "allowPartialResults",
@@ -102,6 +102,8 @@ pub struct Parameters<'a> {
     pub variables: Option<&'a RawDocument>,
     pub collation: Asked,
     pub allow_disk_use: Option<bool>,
+    /// A router merges what this shard finds with what others do.
+    pub needs_merge: bool,
 }
 
 impl<'a> Parameters<'a> {
@@ -149,6 +151,7 @@ impl<'a> Parameters<'a> {
                     parameters.collation = Asked::of(Some(field.document()?))?;
                 }
                 "ntoreturn" => number_to_return = Some(field.unsigned()?),
+                "needsMerge" => parameters.needs_merge = field.strict_bool()?,
                 "returnKey" => parameters.return_key = field.strict_bool()?,
                 _ => {}
             }
@@ -228,9 +231,7 @@ impl<'a> Parameters<'a> {
         let written = Written {
             filter: self.filter,
             sort: self.sort,
-            projection: self.projection.filter(|_| {
-                !self.returns_sort_key() && !self.keeps_text_score() && !self.tells_distance()
-            }),
+            projection: self.projection,
             skip: self.skip,
             limit: self.limit,
         };
@@ -240,57 +241,28 @@ impl<'a> Parameters<'a> {
             query.projection = None;
             query.metadata = MetadataSet::default();
         }
-        if self.keeps_text_score() && query.filter.searches() {
-            query.text_score = TextScore::Kept;
-        }
         Ok(query)
     }
 
-    /// Whether a router asks that documents come whole and with their scores:
-    /// `{$textScore: {$meta: "textScore"}}`.
-    fn keeps_text_score(&self) -> bool {
-        !self.return_key && self.asks_for(TEXT_SCORE_FIELD, "textScore")
-    }
-
-    /// Whether a router asks that documents come whole and with their distances:
-    /// `{$dis: {$meta: "geoNearDistance"}}`.
-    fn tells_distance(&self) -> bool {
-        !self.return_key && self.asks_for(DISTANCE_FIELD, "geoNearDistance")
-    }
-
-    /// Whether the projection is one such field alone.
-    fn asks_for(&self, field: &str, meta: &str) -> bool {
-        let Some(projection) = self.projection else {
-            return false;
-        };
-        let asked = projection.get_document(field);
-        let asked = asked.and_then(|asked| asked.get_str("$meta"));
-        asked.is_ok_and(|asked| asked == meta) && projection.iter().count() == 1
-    }
-
-    /// Whether a router asks that returned keys come with what their documents are sorted by:
-    /// `{$sortKey: {$meta: "sortKey"}}`, as MongoDB's do.
-    fn returns_sort_key(&self) -> bool {
-        let Some(projection) = self.projection.filter(|_| self.return_key) else {
-            return false;
-        };
-        let asked = projection.get_document(SORT_KEY_FIELD);
-        let asked = asked.and_then(|asked| asked.get_str("$meta"));
-        asked.is_ok_and(|meta| meta == "sortKey") && projection.iter().count() == 1
-    }
-
-    fn returned(&self) -> Option<ReturnKey> {
-        match self.returns_sort_key() {
-            true => Some(ReturnKey::WithSortKey),
-            false => self.return_key.then_some(ReturnKey::Plain),
+    /// What a router merges the documents by with those of other shards.
+    fn merge_order(&self, canonical: &CanonicalQuery) -> Option<SortPattern> {
+        if !self.needs_merge {
+            return None;
+        }
+        match canonical.order {
+            canonical::Order::By(_) => canonical.order.pattern().cloned(),
+            canonical::Order::Any => canonical.filter.near().map(|_| SortPattern::by_distance()),
+            canonical::Order::Natural { .. } => None,
         }
     }
 
     /// What is asked of the collection.
     pub fn request(&self, ctx: &CommandContext<'_>, canonical: CanonicalQuery) -> Request<'a> {
+        let merge_order = self.merge_order(&canonical);
+        let by_distance = merge_order.is_some() && canonical.filter.near().is_some();
         let near = match canonical.metadata.is_of_places() {
             true => Some(NearFields::for_metadata()),
-            false => self.tells_distance().then(NearFields::for_router),
+            false => by_distance.then(NearFields::for_router),
         };
         let near = near.map(Arc::new);
         Request {
@@ -303,7 +275,8 @@ impl<'a> Parameters<'a> {
             min: self.min,
             max: self.max,
             show_record_id: self.show_record_id,
-            return_key: self.returned(),
+            return_key: self.return_key,
+            merge_order,
             near,
             budget: ctx.budget(),
             ..Request::default()
@@ -335,6 +308,7 @@ fn point(ctx: &CommandContext<'_>) -> Option<CommandResult> {
         && !parameters.tailable
         && !parameters.show_record_id
         && !parameters.return_key
+        && !parameters.needs_merge
         && parameters.min.is_none()
         && parameters.max.is_none()
         && parameters.sort.is_none()

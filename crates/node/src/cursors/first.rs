@@ -11,6 +11,7 @@ use bson::{RawDocument, RawDocumentBuf};
 use super::batch::{Batch, FIRST_BATCH_DEFAULT};
 use super::{Cursor, Opener, Tail};
 use crate::context::CommandContext;
+use crate::params;
 use crate::profiling;
 
 /// What the client said about batches.
@@ -27,30 +28,10 @@ impl BatchOptions {
         command: &'static str,
         body: &RawDocument,
     ) -> Result<BatchOptions, CommandError> {
-        let mut options = BatchOptions::default();
-        let Some(value) = banyan_document::field(body, "cursor") else {
-            return Ok(options);
-        };
-        let named = |name, value| crate::params::Field {
-            command,
-            name,
-            value,
-        };
-        for (name, value) in named("cursor", value).document()?.iter().flatten() {
-            let name = name.as_str();
-            let field = named(name, value);
-            match name {
-                "batchSize" if field.is_null() => {}
-                "batchSize" => options.size = Some(field.unsigned()?),
-                _ => {
-                    return Err(CommandError::new(
-                        banyan_wire::ErrorCode::Location(40415),
-                        format!("BSON field 'cursor.{name}' is an unknown field."),
-                    ));
-                }
-            }
-        }
-        Ok(options)
+        Ok(BatchOptions {
+            size: params::cursor_batch_size(command, body)?,
+            single: false,
+        })
     }
 }
 

@@ -12,6 +12,7 @@ use super::drop_fields::DropFields;
 use super::sequence::Pipeline;
 use super::sort_key::SortKey;
 use super::stage::Division;
+use crate::metadata::Metadata;
 
 #[derive(Clone, Debug)]
 pub struct Split {
@@ -31,6 +32,13 @@ impl Pipeline {
 }
 
 impl Split {
+    /// Whether all that they ask for is what the documents are sorted by, in the order in which the
+    /// shards' results are merged.
+    pub fn asks_sort_key_alone(&self) -> bool {
+        let others = self.merge.metadata().without(Metadata::SortKey);
+        self.order.is_some() && others.is_empty()
+    }
+
     /// Whether the router's stages ask what only the shards know of the documents.
     pub fn asks_metadata(&self) -> bool {
         self.merge

@@ -576,6 +576,7 @@ pub async fn upsert(
     let document = update
         .upsert_document(&target.filter, context)
         .map_err(errors::query)?;
+    check_place(staging, &document)?;
     let mut keyed = KeyedDocument::new(&collection, &document)?;
     if let Err(latch) = keyed.latch(staging, &collection) {
         staging.wait_for(latch).await?;
@@ -602,6 +603,19 @@ pub async fn upsert(
             Ok(None)
         }
         Err(error) => Err(error),
+    }
+}
+
+/// Refuses what an upsert makes for another shard: it came to this one by its filter, and the update may
+/// say something else of the shard key.
+fn check_place(staging: &Staging<'_>, document: &RawDocument) -> Result<(), CommandError> {
+    staging.check_change(Change::Insert { document })?;
+    match staging.owns(document) {
+        true => Ok(()),
+        false => Err(CommandError::new(
+            ErrorCode::WouldChangeOwningShard,
+            "the shard key of the upsert's document belongs to another shard",
+        )),
     }
 }
 
