@@ -1,12 +1,13 @@
 //! Batches on their way into memory, and views that see each of them as a whole.
 
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use banyan_crash::{Point, pass};
 use fjall::AbstractTree;
-use lsm_tree::SeqNo;
+use lsm_tree::{InternalValue, Memtable, SeqNo, ValueType};
 
 use crate::StorageError;
 use crate::engine::Engine;
@@ -95,17 +96,9 @@ impl Engine {
         // Whoever does not see this store sees no later sequence number either.
         fence(Ordering::SeqCst);
         let seqno = supervisor.seqno.next();
-        for Operation {
-            keyspace,
-            key,
-            value,
-        } in operations
-        {
-            let tree = &keyspaces.of(keyspace).tree;
-            match value {
-                Some(value) => tree.insert(key, value, seqno),
-                None => tree.remove(key, seqno),
-            };
+        let mut memtables = Memtables::of(keyspaces);
+        for operation in operations {
+            memtables.put(operation, seqno);
         }
         supervisor.snapshot_tracker.publish(seqno);
         whole_until.store(SeqNo::MAX, Ordering::Release);
@@ -144,6 +137,40 @@ impl Engine {
             bytes / self.buffer_bytes(keyspace)
         });
         in_use.into_iter().max().unwrap_or_default()
+    }
+}
+
+/// Where a batch goes. Looked up once for all of it: nothing is sealed meanwhile.
+struct Memtables<'a> {
+    keyspaces: &'a Keyspaces,
+    records: Option<Arc<Memtable>>,
+    indexes: Option<Arc<Memtable>>,
+    meta: Option<Arc<Memtable>>,
+}
+
+impl<'a> Memtables<'a> {
+    fn of(keyspaces: &'a Keyspaces) -> Memtables<'a> {
+        Memtables {
+            keyspaces,
+            records: None,
+            indexes: None,
+            meta: None,
+        }
+    }
+
+    fn put(&mut self, operation: Operation, seqno: SeqNo) {
+        let memtable = match operation.keyspace {
+            Keyspace::Records => &mut self.records,
+            Keyspace::Indexes => &mut self.indexes,
+            Keyspace::Meta => &mut self.meta,
+        };
+        let keyspace = self.keyspaces.of(operation.keyspace);
+        let memtable = memtable.get_or_insert_with(|| keyspace.tree.active_memtable());
+        let key = operation.key;
+        memtable.insert(match operation.value {
+            Some(value) => InternalValue::from_components(key, value, seqno, ValueType::Value),
+            None => InternalValue::new_tombstone(key, seqno),
+        });
     }
 }
 
