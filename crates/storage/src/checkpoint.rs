@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use banyan_crash::{Point, pass};
 use fjall::{AbstractTree, PersistMode};
+use lsm_tree::SeqNo;
 use lsm_tree::compaction::Leveled;
 
 use crate::StorageError;
@@ -31,6 +32,8 @@ use requests::{Request, RequestQueue, Requests};
 
 /// Meta's tables are merged when there are so many.
 const META_RUNS_MAX: usize = 4;
+/// Where less lies in memory, what the log has not synced is soon synced.
+const SYNC_AHEAD_BYTES: u64 = 4 * 1024 * 1024;
 const FLUSH_POLL: Duration = Duration::from_millis(1);
 
 /// The thread that makes the checkpoints that are asked for. Dropping this ends and joins it.
@@ -80,12 +83,29 @@ impl Engine {
     /// Makes a checkpoint: returns once everything committed so far survives a power cut.
     pub(crate) fn persist(&self) -> Result<(), StorageError> {
         let _one_at_a_time = self.persisting.lock();
-        // Most of the log is synced beside the writes, so that little is left while they wait.
-        let position = *self.committing.lock();
-        self.wait_for_log(position)?;
+        self.checkpoint()
+    }
+
+    /// As [`Engine::persist`], but only what was visible at `seqno` need survive. A checkpoint that is
+    /// being made meanwhile may do.
+    pub(crate) fn persist_up_to(&self, seqno: SeqNo) -> Result<(), StorageError> {
+        let _one_at_a_time = self.persisting.lock();
+        match self.durable_until.load(Ordering::Acquire) >= seqno {
+            true => Ok(()),
+            false => self.checkpoint(),
+        }
+    }
+
+    /// One at a time.
+    fn checkpoint(&self) -> Result<(), StorageError> {
         // Before the lock, as by whoever writes.
         let keyspaces = self.keyspaces();
-        let position = {
+        if self.memory_bytes(&keyspaces) >= SYNC_AHEAD_BYTES {
+            // Most of the log is synced beside the writes, so that little is left while they wait.
+            let position = *self.committing.lock();
+            self.wait_for_log(position)?;
+        }
+        let (position, seqno) = {
             let committing = self.committing.lock();
             if !is_empty(&keyspaces) {
                 self.wait_for_log(*committing)?;
@@ -94,14 +114,23 @@ impl Engine {
                 // Not by the engine, which would write it whenever it likes.
                 keyspaces.meta.tree.rotate_memtable();
             }
-            *committing
+            (*committing, self.database.visible_seqno())
         };
         pass(Point::CheckpointSealed);
         self.wait_for_tables(&keyspaces)?;
         pass(Point::CheckpointTables);
         self.write_meta_table(&keyspaces)?;
         self.durable_position.store(position, Ordering::Release);
+        self.durable_until.store(seqno, Ordering::Release);
         Ok(())
+    }
+
+    /// What lies in memory.
+    pub(crate) fn memory_bytes(&self, keyspaces: &Keyspaces) -> u64 {
+        [&keyspaces.records, &keyspaces.indexes, &keyspaces.meta]
+            .map(|keyspace| keyspace.tree.version_memtable_size_sum())
+            .iter()
+            .sum()
     }
 
     /// Brings a directory of the earlier format to the newest: what the engine has read from its journal

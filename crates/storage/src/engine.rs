@@ -112,6 +112,8 @@ pub(crate) struct Engine {
     pub(crate) unlooked_bytes: AtomicU64,
     /// How far the log had come at the last checkpoint.
     pub(crate) durable_position: AtomicU64,
+    /// What was visible then.
+    pub(crate) durable_until: AtomicU64,
     pub(crate) requests: Requests,
     pub(crate) log: Mutex<LogAhead>,
     /// No checkpoint can be made any more: batches are refused.
@@ -149,6 +151,7 @@ impl Engine {
             whole_until: AtomicU64::new(SeqNo::MAX),
             unlooked_bytes: AtomicU64::new(0),
             durable_position: AtomicU64::new(0),
+            durable_until: AtomicU64::new(0),
             requests,
             log: Mutex::default(),
             has_failed: AtomicBool::new(false),

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use banyan_crash::{Point, pass};
-use fjall::AbstractTree;
 
 use crate::batch::Batch;
 use crate::catalog::Catalog;
@@ -198,10 +197,7 @@ impl Store {
             indexes_disk_bytes: keyspaces.indexes.disk_space(),
             cache_bytes: database.cache_size(),
             cache_bytes_max: database.cache_capacity(),
-            write_buffer_bytes: [&keyspaces.records, &keyspaces.indexes, &keyspaces.meta]
-                .map(|keyspace| keyspace.tree.version_memtable_size_sum())
-                .iter()
-                .sum(),
+            write_buffer_bytes: engine.memory_bytes(&keyspaces),
             active_compactions: database.active_compactions() as u64,
         }
     }

@@ -116,11 +116,15 @@ impl Store {
             arrays: Vec::new(),
             is_stopped: AtomicBool::new(false),
         };
+        // Whoever opens the store after a crash has to find the build, and remove what it has put. A
+        // checkpoint is made beside the scan.
+        let engine = self.engine();
+        let begun = engine.database.visible_seqno();
+        engine.requests.checkpoint();
         let Some(scanned) = load.scan()? else {
             return Ok(LoadEnd::Stopped);
         };
-        // Whoever opens the store after a crash has to find the build, and remove what it has put.
-        self.persist()?;
+        engine.persist_up_to(begun)?;
         load.arrays = scanned.arrays;
         let entries = scanned.runs.iter().flatten().map(Run::entries);
         let inserted = Inserted {
