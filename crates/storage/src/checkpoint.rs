@@ -32,6 +32,8 @@ use requests::{Request, RequestQueue, Requests};
 
 /// Meta's tables are merged when there are so many.
 const META_RUNS_MAX: usize = 4;
+/// Less than that in meta is not worth a look at what nobody reads any more.
+const META_BYTES_MUCH: u64 = 16 * 1024;
 /// Where less lies in memory, what the log has not synced is soon synced.
 const SYNC_AHEAD_BYTES: u64 = 4 * 1024 * 1024;
 const FLUSH_POLL: Duration = Duration::from_millis(1);
@@ -109,6 +111,7 @@ impl Engine {
             let committing = self.committing.lock();
             if !is_empty(&keyspaces) {
                 self.wait_for_log(*committing)?;
+                self.have_versions_counted(&keyspaces);
                 keyspaces.records.rotate_memtable()?;
                 keyspaces.indexes.rotate_memtable()?;
                 // Not by the engine, which would write it whenever it likes.
@@ -123,6 +126,21 @@ impl Engine {
         self.durable_position.store(position, Ordering::Release);
         self.durable_until.store(seqno, Ordering::Release);
         Ok(())
+    }
+
+    /// The engine finds out which versions nobody reads any more when it seals a memtable that holds
+    /// something. Where only meta is written, and much, as by an arbiter, indexes get the removal of a key
+    /// that never existed. Called while nothing is committed.
+    fn have_versions_counted(&self, keyspaces: &Keyspaces) {
+        let is_empty = |keyspace: &fjall::Keyspace| keyspace.tree.active_memtable().is_empty();
+        let is_much = keyspaces.meta.tree.active_memtable().size() >= META_BYTES_MUCH;
+        if is_much && is_empty(&keyspaces.records) && is_empty(&keyspaces.indexes) {
+            let supervisor = &self.database.supervisor;
+            let seqno = supervisor.seqno.next();
+            let nobody = 0_u32.to_be_bytes();
+            keyspaces.indexes.tree.remove(nobody, seqno);
+            supervisor.snapshot_tracker.publish(seqno);
+        }
     }
 
     /// What lies in memory.
@@ -276,5 +294,26 @@ mod tests {
         let runs = keyspaces.meta.tree.l0_run_count();
         assert!(runs <= META_RUNS_MAX, "{runs} runs");
         assert_eq!(rounds(&store), [Some(39); 3]);
+    }
+
+    /// An arbiter writes nothing but meta.
+    #[test]
+    fn old_versions_of_meta_go_where_nothing_else_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path());
+        for round in 0..20_000_u64 {
+            let put = Operation {
+                keyspace: Keyspace::Meta,
+                key: vec![1].into(),
+                value: Some(round.to_be_bytes().into()),
+            };
+            store.engine().write(vec![put]).unwrap();
+            if round % 500 == 0 {
+                store.persist().unwrap();
+            }
+        }
+        store.persist().unwrap();
+        let entries = store.engine().keyspaces().meta.approximate_len();
+        assert!(entries < 5_000, "{entries} entries for one key");
     }
 }
