@@ -169,6 +169,7 @@ impl<D: Disk> Core<D> {
         Ok(())
     }
 
+    /// From now on `durable` says how far the state on the disk goes.
     pub fn ask_for_durable(&mut self, durable: Box<dyn Fn() -> u64 + Send>) {
         self.durable = durable;
     }

@@ -32,13 +32,13 @@ impl<D: Disk> Core<D> {
             && self.installed.is_none()
             && self.is_of_one_history()
             && self.log().applied().index >= position.index;
-        if !stale && !needless && is_here && (self.durable)() < position.index {
-            // The log that begins anew has not what a crash would take from the state. The leader
-            // repeats itself.
-            self.awaits_durable = true;
-            return;
-        }
         if !stale && !needless && is_here {
+            if (self.durable)() < position.index {
+                // The log that begins anew has not what a crash would take from the state. The
+                // leader repeats itself.
+                self.awaits_durable = true;
+                return;
+            }
             // The state may be further than what the log will hold.
             if let Err(error) = self.log_mut().set_ahead(true) {
                 self.broken = Some(error);

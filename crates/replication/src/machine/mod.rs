@@ -115,6 +115,7 @@ impl Machine {
             snapshots: RwLock::default(),
         };
         machine.load()?;
+        // What was found is on the disk, and is known to be from here on.
         machine.store.persist()?;
         Ok(machine)
     }

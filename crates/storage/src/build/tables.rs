@@ -39,8 +39,8 @@ use crate::keyspaces::{Keyspace, Keyspaces, Operation};
 
 /// Between two looks at whether to go on.
 const SLICE_ENTRIES: usize = 512;
-/// A build waits while there are more unflushed memtables, or more runs, than this: long before the
-/// engine halts writers.
+/// A build waits while there are more unflushed memtables, or more runs, than this: long before other
+/// writers do.
 const SEALED_TABLES_MAX: usize = 1;
 const RUNS_MAX: usize = 12;
 const PRESSURE_PAUSE: Duration = Duration::from_millis(2);
