@@ -80,7 +80,7 @@ pub fn check_unless_view(ctx: &CommandContext<'_>, collection: &str) -> Result<(
     }
 }
 
-/// The id that is asked for. A router has looked the collection up itself.
+/// The id that is asked for. What comes through a router is not held against it yet.
 fn asked(ctx: &CommandContext<'_>) -> Result<Option<Uuid>, CommandError> {
     match ctx.field(FIELD) {
         Some(field) if !ctx.is_routed() => read(field),
