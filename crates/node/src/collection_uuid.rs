@@ -80,12 +80,20 @@ pub fn check_unless_view(ctx: &CommandContext<'_>, collection: &str) -> Result<(
     }
 }
 
-/// The id that is asked for. What comes through a router is not held against it yet.
+/// The id that is asked for. What comes through a router cannot be held against it yet: shards may know
+/// the collection by other ids.
 fn asked(ctx: &CommandContext<'_>) -> Result<Option<Uuid>, CommandError> {
-    match ctx.field(FIELD) {
-        Some(field) if !ctx.is_routed() => read(field),
-        _ => Ok(None),
+    let Some(field) = ctx.field(FIELD) else {
+        return Ok(None);
+    };
+    let uuid = read(field)?;
+    if uuid.is_some() && ctx.is_routed() {
+        return Err(CommandError::new(
+            ErrorCode::NotImplemented,
+            "collectionUUID cannot be used through a router yet",
+        ));
     }
+    Ok(uuid)
 }
 
 /// Whether it is asked for one.
