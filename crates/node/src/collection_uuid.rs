@@ -80,8 +80,7 @@ pub fn check_unless_view(ctx: &CommandContext<'_>, collection: &str) -> Result<(
     }
 }
 
-/// The id that is asked for. What comes through a router cannot be held against it yet: shards may know
-/// the collection by other ids.
+/// The id that is asked for. What a router asks of a shard is not held against it yet.
 fn asked(ctx: &CommandContext<'_>) -> Result<Option<Uuid>, CommandError> {
     let Some(field) = ctx.field(FIELD) else {
         return Ok(None);
