@@ -1,5 +1,7 @@
 // The part of a map-reduce job that runs inside V8: emitted values wait here by key, in lists
 // that are reduced when they grow. Called once per job with `native`; gives back what Rust calls.
+// The names of functions begin with `driver`: by that V8 knows what not to optimize twice (`FLAGS` in
+// runtime.rs).
 (function (native) {
   "use strict";
 
@@ -30,7 +32,7 @@
   let copiedBytes = 0;
   let reducing = false;
 
-  function fail(code, message) {
+  function driverFail(code, message) {
     const error = new Error(message);
     error.code = code;
     throw error;
@@ -53,12 +55,12 @@
     }
   }
 
-  function add(entry, value) {
+  function driverAdd(entry, value) {
     const list = entry.list;
     if (list !== undefined) {
       list.push(value);
       if (list.length >= VALUES_MAX) {
-        entry.list = [reduceValues(entry.key, list)];
+        entry.list = [driverReduceValues(entry.key, list)];
       }
       return;
     }
@@ -79,33 +81,33 @@
   }
 
   // What the values of an entry come to.
-  function reducedEntry(entry) {
+  function driverReducedEntry(entry) {
     const { key, list, first, second } = entry;
     if (list !== undefined) {
-      return list.length > 1 ? reduceValues(key, list) : list[0];
+      return list.length > 1 ? driverReduceValues(key, list) : list[0];
     }
     switch (entry.count) {
       case 1:
         return first;
       case 2:
-        return reduceValues(key, [first, second]);
+        return driverReduceValues(key, [first, second]);
       case 3:
-        return reduceValues(key, [first, second, entry.third]);
+        return driverReduceValues(key, [first, second, entry.third]);
       default:
-        return reduceValues(key, [first, second, entry.third, entry.fourth]);
+        return driverReduceValues(key, [first, second, entry.third, entry.fourth]);
     }
   }
 
   // An emitted object may change afterwards; what was emitted may not.
-  function copy(value, depth) {
+  function driverCopy(value, depth) {
     if (depth > NESTING_MAX) {
-      fail(17279, "Exceeded depth limit of 150 when converting js object to BSON. Do you have a cycle?");
+      driverFail(17279, "Exceeded depth limit of 150 when converting js object to BSON. Do you have a cycle?");
     }
     let result;
     if (isArray(value)) {
       result = [];
       for (let i = 0; i < value.length; i++) {
-        result.push(copyAny(value[i], depth));
+        result.push(driverCopyAny(value[i], depth));
       }
       copiedBytes += 5;
     } else {
@@ -126,7 +128,7 @@
         result = {};
       }
       for (const name of keysOf(value)) {
-        result[name] = copyAny(value[name], depth);
+        result[name] = driverCopyAny(value[name], depth);
         copiedBytes += name.length;
       }
       copiedBytes += 5;
@@ -138,18 +140,18 @@
     return result;
   }
 
-  function copyAny(value, depth) {
+  function driverCopyAny(value, depth) {
     if (typeof value === "object" && value !== null) {
       copiedBytes += 2;
-      return copy(value, depth + 1);
+      return driverCopy(value, depth + 1);
     }
     copiedBytes += typeof value === "string" ? value.length + 7 : 10;
     return value;
   }
 
-  function charge(bytes) {
+  function driverCharge(bytes) {
     if (bytes > VALUE_BYTES_MAX) {
-      fail(
+      driverFail(
         17260,
         "Converting from JavaScript to BSON failed: Object size " + bytes +
           " exceeds limit of " + VALUE_BYTES_MAX + " bytes.",
@@ -157,28 +159,28 @@
     }
     documentBytes += bytes;
     if (documentBytes > DOCUMENT_EMIT_BYTES_MAX) {
-      fail(31292, "Size of emitted values exceeds the set size limit of 104857600 bytes");
+      driverFail(31292, "Size of emitted values exceeds the set size limit of 104857600 bytes");
     }
   }
 
-  function ownCopy(value) {
+  function driverOwnCopy(value) {
     copiedBytes = 0;
-    const copied = copy(value, 0);
-    charge(copiedBytes);
+    const copied = driverCopy(value, 0);
+    driverCharge(copiedBytes);
     return copied;
   }
 
-  function emit(key, value) {
+  function driverEmit(key, value) {
     if (arguments.length !== 2) {
-      fail(31220, "emit takes 2 args");
+      driverFail(31220, "emit takes 2 args");
     }
     if (reducing) {
-      fail(31220, "emit can be called in map only");
+      driverFail(31220, "emit can be called in map only");
     }
     if (typeof value === "object" && value !== null) {
-      value = ownCopy(value);
+      value = driverOwnCopy(value);
     } else if (typeof value === "string" && value.length > 1024) {
-      charge(value.length);
+      driverCharge(value.length);
     }
     let entry;
     // Under a collation strings that differ may be one key.
@@ -193,22 +195,22 @@
         numbers.set(key, new Entry(key, value));
       }
     } else {
-      entry = otherEntry(key, value);
+      entry = driverOtherEntry(key, value);
     }
     if (entry !== undefined) {
-      add(entry, value);
+      driverAdd(entry, value);
     }
     emits++;
     if ((emits & (EMITS_BETWEEN_LOOKS - 1)) === 0 && isFull()) {
-      flush();
+      driverFlush();
     }
   }
 
-  function otherEntry(key, value) {
+  function driverOtherEntry(key, value) {
     if (key === undefined) {
       key = null;
     } else if (typeof key === "object" && key !== null) {
-      key = ownCopy(key);
+      key = driverOwnCopy(key);
     }
     const identity = keyOf(key);
     const entries = typeof identity === "number" ? numbers : others;
@@ -219,17 +221,17 @@
     return entry;
   }
 
-  function reduceValues(key, values) {
+  function driverReduceValues(key, values) {
     reduces++;
     reducing = true;
     const reduced = reduce(key, values);
     reducing = false;
-    return typeof reduced === "object" && reduced !== null ? resultCopy(reduced) : reduced;
+    return typeof reduced === "object" && reduced !== null ? driverResultCopy(reduced) : reduced;
   }
 
   // A result may be an object that the function keeps and changes.
-  function resultCopy(value) {
-    return copy(value, 0);
+  function driverResultCopy(value) {
+    return driverCopy(value, 0);
   }
 
   // What is written here in BSON waits to be taken together: a call of Rust costs more than writing
@@ -245,7 +247,7 @@
   let at = 0;
 
   // False: there is no room, or it is not plain ASCII. No name holds a zero.
-  function putText(text) {
+  function driverPutText(text) {
     const length = text.length;
     if (length >= BYTES - at) {
       return false;
@@ -264,9 +266,9 @@
 
   // An element with a value of the simple types, or an object of such: one that `copy` has made, as
   // what a script has made may run a script when it is read. False: it is none, or there is no room.
-  function putElement(name, value, isCopy) {
+  function driverPutElement(name, value, isCopy) {
     const kind = at++;
-    if (!putText(name)) {
+    if (!driverPutText(name)) {
       return false;
     }
     switch (typeof value) {
@@ -282,7 +284,7 @@
         bytes[kind] = 0x02;
         const start = at;
         at += 4;
-        if (!putText(value)) {
+        if (!driverPutText(value)) {
           return false;
         }
         view.setInt32(start, at - start - 4, true);
@@ -298,14 +300,14 @@
           break;
         }
         bytes[kind] = 0x03;
-        if (!isCopy || !putPlain(value)) {
+        if (!isCopy || !driverPutPlain(value)) {
           return false;
         }
     }
     return at < BYTES;
   }
 
-  function putPlain(value) {
+  function driverPutPlain(value) {
     if (
       typeof value !== "object" || prototypeOf(value) !== ObjectPrototype ||
       value[origin] !== undefined
@@ -315,34 +317,34 @@
     const start = at;
     at += 4;
     for (const name of keysOf(value)) {
-      if (!putElement(name, value[name], true)) {
+      if (!driverPutElement(name, value[name], true)) {
         return false;
       }
     }
     if (at >= BYTES) {
       return false;
     }
-    end(start);
+    driverEnd(start);
     return true;
   }
 
   // A place for a document.
-  function begin() {
+  function driverBegin() {
     if (at > BYTES >> 1) {
-      hand();
+      driverHand();
     }
     const start = at;
     at += 4;
     return start;
   }
 
-  function end(start) {
+  function driverEnd(start) {
     bytes[at++] = 0;
     view.setInt32(start, at - start, true);
   }
 
   // Hands over what is written.
-  function hand() {
+  function driverHand() {
     if (at > 0) {
       takeWritten(at);
       at = 0;
@@ -350,14 +352,14 @@
   }
 
   // Sends everything on as one sorted run and begins anew.
-  function flush() {
+  function driverFlush() {
     for (const entries of [strings, numbers, others]) {
       for (const entry of entries.values()) {
-        const value = reducedEntry(entry);
-        putPartial(entry.key, value === undefined ? null : value);
+        const value = driverReducedEntry(entry);
+        driverPutPartial(entry.key, value === undefined ? null : value);
       }
     }
-    hand();
+    driverHand();
     strings = new Map();
     numbers = new Map();
     others = new Map();
@@ -365,9 +367,9 @@
   }
 
   // `{_id: key, value}`, the most frequent kind, in one piece. False: it has to go another way.
-  function putTextAndNumber(key, value) {
+  function driverPutTextAndNumber(key, value) {
     const length = key.length;
-    const start = begin();
+    const start = driverBegin();
     at = start;
     if (length > BYTES >> 2) {
       return false;
@@ -395,13 +397,13 @@
     return true;
   }
 
-  function putPartial(key, value) {
-    if (typeof key === "string" && typeof value === "number" && putTextAndNumber(key, value)) {
+  function driverPutPartial(key, value) {
+    if (typeof key === "string" && typeof value === "number" && driverPutTextAndNumber(key, value)) {
       return;
     }
-    const start = begin();
-    if (putElement("_id", key, true) && putElement("value", value, true)) {
-      end(start);
+    const start = driverBegin();
+    if (driverPutElement("_id", key, true) && driverPutElement("value", value, true)) {
+      driverEnd(start);
     } else {
       at = start;
       take(key, value);
@@ -410,7 +412,7 @@
 
   // Reduces what belongs to each key, and finalizes it where this is the last word. `values` are those
   // of all keys, one key's after the other's, `counts` how many each has.
-  function finish(keys, counts, values, last) {
+  function driverFinish(keys, counts, values, last) {
     for (let i = 0, from = 0; i < keys.length; i++) {
       const key = keys[i];
       const to = from + counts[i];
@@ -420,7 +422,7 @@
         for (let j = from; j < to; j++) {
           own.push(values[j]);
         }
-        value = reduceValues(key, own);
+        value = driverReduceValues(key, own);
       }
       from = to;
       if (last && finalize !== undefined) {
@@ -428,43 +430,44 @@
         value = finalize(key, value);
         reducing = false;
       }
-      putValue(value === undefined ? null : value);
+      driverPutValue(value === undefined ? null : value);
     }
-    hand();
+    driverHand();
   }
 
-  function putValue(value) {
-    const start = begin();
-    if (putElement("value", value, finalize === undefined)) {
-      end(start);
+  function driverPutValue(value) {
+    const start = driverBegin();
+    if (driverPutElement("value", value, finalize === undefined)) {
+      driverEnd(start);
     } else {
       at = start;
-      hand();
+      driverHand();
       take(undefined, value);
     }
   }
 
-  Object.defineProperty(globalThis, "emit", { value: emit, configurable: true, writable: true });
+  Object.defineProperty(driverEmit, "name", { value: "emit", configurable: true });
+  Object.defineProperty(globalThis, "emit", { value: driverEmit, configurable: true, writable: true });
 
   return {
-    setFunctions(given) {
+    setFunctions: function driverSetFunctions(given) {
       map = given.map;
       reduce = given.reduce;
       finalize = given.finalize;
       collated = given.collated;
     },
     // Where the map function may read anything: one whole object per document.
-    mapDocuments(documents) {
+    mapDocuments: function driverMapDocuments(documents) {
       for (let i = 0; i < documents.length; i++) {
         documentBytes = 0;
         map.call(documents[i]);
       }
     },
-    beginDocument() {
+    beginDocument: function driverBeginDocument() {
       documentBytes = 0;
     },
-    flush,
-    finish,
+    flush: driverFlush,
+    finish: driverFinish,
     emits: () => emits,
     reduces: () => reduces,
   };

@@ -378,7 +378,7 @@ fn runner_source(names: &[String]) -> String {
     let fields: Vec<String> = names.iter().enumerate().map(field).collect();
     let (fields, step) = (fields.join(", "), names.len());
     format!(
-        "(function (map, begin) {{ \"use strict\"; return function (values, n) {{ \
+        "(function (map, begin) {{ \"use strict\"; return function driverMapFields(values, n) {{ \
          for (let i = 0, j = 0; i < n; i++, j += {step}) {{ \
          begin(); map.call({{ {fields} }}); }} }}; }})"
     )
