@@ -19,6 +19,7 @@ mod cursor;
 mod handles;
 mod memory;
 mod points;
+mod prefetch;
 mod run;
 mod state;
 #[cfg(test)]

@@ -8,7 +8,14 @@ use lsm_tree::{InternalValue, SeqNo, Table};
 
 use super::chunk::{Chunk, is_below};
 use super::handles::{Handle, Handles};
+use super::prefetch::prefetch;
 use super::state::{Run, State};
+
+/// How far ahead of the entry at hand a block is fetched from memory: a few entries of ordinary size. Where
+/// one begins is known only when the one before it is decoded.
+const AHEAD_BYTES: usize = 2048;
+/// Fewer entries than this are not worth fetching anything for.
+const AHEAD_WANTED: usize = 8;
 
 /// What a source has behind what it has given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -259,8 +266,13 @@ impl OpenBlock {
         wanted: usize,
     ) {
         let mut items = self.block.iter();
+        let bytes = self.block.as_slice();
+        let is_long = wanted >= AHEAD_WANTED;
         match &self.rest {
             RestOfBlock::From(start) => {
+                if is_long {
+                    prefetch(bytes, *start..*start + AHEAD_BYTES);
+                }
                 items.seek_to_offset(*start);
             }
             RestOfBlock::Key(key) => {
@@ -273,7 +285,6 @@ impl OpenBlock {
             }
             RestOfBlock::Nothing => return,
         }
-        let bytes = self.block.as_slice();
         chunk.set_block(bytes);
         let is_whole = is_below(&self.end, upper);
         let mut end = 0;
@@ -285,6 +296,9 @@ impl OpenBlock {
             }
             let value = item.value.as_ref().map(|value| (value.0, value.1));
             end = value.map_or(item.key.1, |(_, end)| end);
+            if is_long {
+                prefetch(bytes, item.key.0 + AHEAD_BYTES..end + AHEAD_BYTES);
+            }
             let item_seqno = item.seqno + base;
             if item_seqno >= seqno {
                 continue;
