@@ -4,7 +4,8 @@
 //! in from outside), [`element`], [`field_index`] and [`writer`] (reading and writing raw bytes),
 //! [`path`] (dotted names and MongoDB's way through arrays), [`compare`] over [`number`], [`decimal`] and
 //! [`collation`] (the order of all values), [`kind`] (names of types), [`key`] (the same order as bytes, and the index keys of a document),
-//! [`time_series`] (many small documents as one), [`extjson`] (for people). The crate knows nothing but documents.
+//! [`time_series`] (many small documents as one), [`extjson`] (for people), [`mod@prefetch`] (bytes that will be
+//! read soon). The crate knows nothing but documents.
 
 pub mod collation;
 pub mod compare;
@@ -18,6 +19,7 @@ pub mod key;
 pub mod kind;
 pub mod number;
 pub mod path;
+pub mod prefetch;
 pub mod time_series;
 pub mod validate;
 pub mod writer;

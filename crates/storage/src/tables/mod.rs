@@ -19,7 +19,6 @@ mod cursor;
 mod handles;
 mod memory;
 mod points;
-mod prefetch;
 mod run;
 mod state;
 #[cfg(test)]

@@ -2,13 +2,13 @@
 
 use std::ops::Bound;
 
+use banyan_document::prefetch::prefetch;
 use lsm_tree::table::DataBlock;
 use lsm_tree::table::block::BlockType;
 use lsm_tree::{InternalValue, SeqNo, Table};
 
 use super::chunk::{Chunk, is_below};
 use super::handles::{Handle, Handles};
-use super::prefetch::prefetch;
 use super::state::{Run, State};
 
 /// How far ahead of the entry at hand a block is fetched from memory: a few entries of ordinary size. Where

@@ -7,7 +7,7 @@ const LINE_BYTES: usize = 64;
 /// Has the lines of a range fetched into the cache, without waiting for them. What lies behind the end of
 /// the bytes is left out.
 #[inline]
-pub(super) fn prefetch(bytes: &[u8], range: Range<usize>) {
+pub fn prefetch(bytes: &[u8], range: Range<usize>) {
     let end = range.end.min(bytes.len());
     let Some(soon) = bytes.get(range.start..end) else {
         return;
