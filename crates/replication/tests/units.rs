@@ -305,6 +305,93 @@ async fn more_is_staged_beside_what_is_being_committed() {
     assert_eq!(member.committed("c").len(), 61, "it was on its way");
 }
 
+/// A statement that fills several entries changes each document once, whatever others change meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_are_changed_beside_what_is_being_committed() {
+    const DOCUMENTS: i32 = 7_000;
+    const ROUNDS: i32 = 4;
+    let indexes = [
+        index("n", rawdoc! { "n": 1 }, false),
+        index("u", rawdoc! { "u": 1 }, true),
+    ];
+    let member = Member::new().await.with_collection("c", &indexes).await;
+    let mut staging = member.staging("c").await;
+    for number in 0..DOCUMENTS {
+        let document = rawdoc! { "_id": number, "u": number, "n": 1, "m": 0 };
+        insert(&mut staging, &document).await.unwrap();
+    }
+    staging.finish().await.unwrap();
+    let done = AtomicBool::new(false);
+    let others = async || {
+        let mut random = StdRng::seed_from_u64(1);
+        let mut changed = 0;
+        while !done.load(Ordering::Relaxed) {
+            let mut staging = member.staging("c").await;
+            let number = random.random_range(0..DOCUMENTS);
+            let plus = rawdoc! { "$inc": { "m": 1 } };
+            let one = rawdoc! { "_id": number };
+            let one = update(&mut staging, &one, &plus, (false, false)).await;
+            staging.finish().await.unwrap();
+            if number < DOCUMENTS / 2 {
+                changed += one.unwrap().1;
+            }
+        }
+        changed
+    };
+    let all = async || {
+        let everything = (DOCUMENTS as u64, DOCUMENTS as u64);
+        for _ in 0..ROUNDS {
+            let entries = member.entries();
+            let mut staging = member.staging("c").await;
+            let statements = [
+                // The collection, an index within which they move, and unique keys that change.
+                (
+                    rawdoc! { "m": { "$gte": 0 } },
+                    rawdoc! { "$inc": { "n": 1 } },
+                ),
+                (
+                    rawdoc! { "n": { "$gt": 0 } },
+                    rawdoc! { "$inc": { "n": 1 } },
+                ),
+                (
+                    rawdoc! { "m": { "$gte": 0 } },
+                    rawdoc! { "$inc": { "u": DOCUMENTS } },
+                ),
+            ];
+            for (filter, change) in &statements {
+                let changed = update(&mut staging, filter, change, (true, false)).await;
+                assert_eq!(changed.unwrap(), everything, "{filter:?}");
+            }
+            staging.finish().await.unwrap();
+            assert!(member.entries() > entries + 3, "in several entries");
+        }
+        let mut staging = member.staging("c").await;
+        let second_half = rawdoc! { "_id": { "$gte": DOCUMENTS / 2 } };
+        let gone = delete(&mut staging, &second_half, true).await;
+        assert_eq!(gone.unwrap().modified, DOCUMENTS as u64 / 2);
+        staging.finish().await.unwrap();
+    };
+    let runtime = tokio::runtime::Handle::current();
+    let changed = std::thread::scope(|scope| {
+        let others = scope.spawn(|| runtime.block_on(others()));
+        let all = scope.spawn(|| runtime.block_on(all())).join();
+        done.store(true, Ordering::Relaxed);
+        all.unwrap();
+        others.join().unwrap()
+    });
+    let left = member.committed("c");
+    assert_eq!(left.len() as i32, DOCUMENTS / 2);
+    let mut counted = 0;
+    for (number, document) in left.iter().enumerate() {
+        let number = number as i32;
+        assert_eq!(document.get_i32("n").unwrap(), 1 + 2 * ROUNDS, "{number}");
+        assert_eq!(document.get_i32("u").unwrap(), number + ROUNDS * DOCUMENTS);
+        counted += document.get_i32("m").unwrap() as u64;
+    }
+    assert!(changed > 0);
+    assert_eq!(counted, changed);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_sees_those_before_it_and_nobody_else_does() {
     let member = Member::new().await.with_collection("c", &[]).await;

@@ -26,9 +26,22 @@ pub struct Batch {
     pub(crate) changes: Vec<CatalogChange>,
     pub(crate) arrays: Vec<NewArrays>,
     pub(crate) build_writes: Vec<BuildWrite>,
+    pub(crate) origin: Origin,
+}
+
+/// Where a batch comes from.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Origin {
     /// How far the log has come with it.
     pub(crate) position: Option<u64>,
+    /// `None`: nobody who asks for it, or several.
+    pub(crate) writer: Option<WriterId>,
 }
+
+/// Somebody who writes batches and knows what is in them: what was read before them is read still,
+/// unless others have written ([`crate::Store::is_current_to`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriterId(pub(crate) u64);
 
 /// What a write does to one record's keys in an index that is being built.
 pub(crate) struct BuildWrite {
@@ -253,7 +266,11 @@ impl Batch {
     /// Says how far the log has come with the batch. The caller also writes it to a key of its own, from
     /// which it goes on after a crash.
     pub fn set_position(&mut self, position: u64) {
-        self.position = Some(position);
+        self.origin.position = Some(position);
+    }
+
+    pub fn set_writer(&mut self, writer: WriterId) {
+        self.origin.writer = Some(writer);
     }
 
     /// Writes one of the caller's own keys.
@@ -310,7 +327,13 @@ impl Batch {
             *self = other;
             return;
         }
-        self.position = other.position.or(self.position);
+        self.origin = Origin {
+            position: other.origin.position.or(self.origin.position),
+            writer: self
+                .origin
+                .writer
+                .filter(|_| self.origin.writer == other.origin.writer),
+        };
         self.operations.extend(other.operations);
         self.changes.extend(other.changes);
         self.build_writes.extend(other.build_writes);

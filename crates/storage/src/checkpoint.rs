@@ -229,6 +229,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::batch::Origin;
     use crate::keyspaces::Operation;
     use crate::{Store, StoreOptions};
 
@@ -245,7 +246,11 @@ mod tests {
         };
         let operations = [Keyspace::Records, Keyspace::Indexes, Keyspace::Meta].map(put);
         let engine = store.engine();
-        engine.write_at(operations.into(), Some(round)).unwrap();
+        let origin = Origin {
+            position: Some(round),
+            ..Origin::default()
+        };
+        engine.write_at(operations.into(), origin).unwrap();
     }
 
     fn rounds(store: &Store) -> [Option<u64>; 3] {

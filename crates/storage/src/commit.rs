@@ -24,7 +24,7 @@ impl Engine {
             && batch.arrays.is_empty()
             && batch.build_writes.is_empty()
         {
-            return self.write_at(batch.operations, batch.position);
+            return self.write_at(batch.operations, batch.origin);
         }
         let _one_at_a_time = self.commit.lock();
         self.commit_locked(batch, cleaner)
@@ -57,7 +57,7 @@ impl Engine {
         if changed.is_some() {
             pass(Point::CatalogChanging);
         }
-        self.write_at(std::mem::take(&mut batch.operations), batch.position)?;
+        self.write_at(std::mem::take(&mut batch.operations), batch.origin)?;
         if finishes_build {
             // Whoever opens the store after a crash would load the build's indexes once more.
             self.requests.checkpoint();

@@ -23,6 +23,7 @@ use crate::directory::DataDirectory;
 use crate::keys;
 use crate::keyspaces::{Keyspace, Keyspaces, LargeKeyspaces, Operation};
 use crate::tables::States;
+use crate::writes::Newest;
 
 const KIB: u32 = 1024;
 const MIB: u64 = 1024 * 1024;
@@ -108,6 +109,8 @@ pub(crate) struct Engine {
     /// What was visible when the batch that is being put into memory began: all of that is whole. The
     /// highest number while there is no such batch.
     pub(crate) whole_until: AtomicU64,
+    pub(crate) newest: Mutex<Newest>,
+    pub(crate) next_writer: AtomicU64,
     /// Written since it was last looked how much lies in memory.
     pub(crate) unlooked_bytes: AtomicU64,
     /// How far the log had come at the last checkpoint.
@@ -149,6 +152,8 @@ impl Engine {
             persisting: Mutex::new(()),
             committing: Mutex::default(),
             whole_until: AtomicU64::new(SeqNo::MAX),
+            newest: Mutex::default(),
+            next_writer: AtomicU64::new(0),
             unlooked_bytes: AtomicU64::new(0),
             durable_position: AtomicU64::new(0),
             durable_until: AtomicU64::new(0),

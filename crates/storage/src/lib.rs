@@ -49,7 +49,7 @@ pub mod transfer;
 mod view;
 mod writes;
 
-pub use batch::Batch;
+pub use batch::{Batch, WriterId};
 pub use build::{BuildAddress, BuildId, IndexBuild, IndexBuildDefinition, Violation};
 pub use catalog::capped::CappedLimits;
 pub use catalog::{Catalog, CatalogChange, Collection, Database, Namespace};

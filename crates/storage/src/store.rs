@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use banyan_crash::{Point, pass};
 
 use crate::batch::Batch;
+use crate::batch::WriterId;
 use crate::catalog::Catalog;
 use crate::checkpoint::Checkpointer;
 use crate::cleanup::Cleaner;
@@ -120,6 +121,23 @@ impl Store {
         let engine = &self.shared.engine;
         Arc::ptr_eq(&snapshot.keyspaces, &engine.keyspaces())
             && snapshot.view.seqno() == engine.database.visible_seqno()
+    }
+
+    /// The same but for what this writer has committed.
+    pub fn is_current_to(&self, snapshot: &Snapshot, writer: WriterId) -> bool {
+        let engine = &self.shared.engine;
+        Arc::ptr_eq(&snapshot.keyspaces, &engine.keyspaces())
+            && engine.is_current_to(&snapshot.view, writer)
+    }
+
+    /// One that has written nothing yet.
+    pub fn new_writer(&self) -> WriterId {
+        WriterId(
+            self.shared
+                .engine
+                .next_writer
+                .fetch_add(1, Ordering::Relaxed),
+        )
     }
 
     /// The catalog as the last committed batch left it.

@@ -10,6 +10,7 @@ use fjall::AbstractTree;
 use lsm_tree::{InternalValue, Memtable, SeqNo, ValueType};
 
 use crate::StorageError;
+use crate::batch::{Origin, WriterId};
 use crate::engine::Engine;
 use crate::keyspaces::{Keyspace, Keyspaces, Operation};
 
@@ -22,7 +23,33 @@ const RUNS_MAX: usize = 30;
 const WAIT_PAUSE: Duration = Duration::from_millis(1);
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
+/// Who wrote the newest batches.
+#[derive(Default)]
+pub(crate) struct Newest {
+    writer: Option<WriterId>,
+    /// What was visible before the first of them: they are all that came since.
+    since: SeqNo,
+}
+
+impl Newest {
+    fn note(&mut self, writer: Option<WriterId>, visible: SeqNo) {
+        if writer.is_none() || writer != self.writer {
+            (self.writer, self.since) = (writer, visible);
+        }
+    }
+}
+
 impl Engine {
+    /// Whether no batch of anybody else has been written since a view was taken. A batch that is being
+    /// put into memory counts or not.
+    pub(crate) fn is_current_to(&self, view: &fjall::Snapshot, writer: WriterId) -> bool {
+        if view.seqno() == self.database.visible_seqno() {
+            return true;
+        }
+        let newest = self.newest.lock();
+        newest.writer == Some(writer) && newest.since <= view.seqno()
+    }
+
     /// A view of what was committed, in which each batch is there as a whole or not at all.
     ///
     /// Versions of the tables have sequence numbers as batches have. One that a flush or a compaction
@@ -39,19 +66,19 @@ impl Engine {
         self.database.snapshot()
     }
 
-    /// Makes the writes visible, all at once. `position`: how far the log has come with them.
+    /// Makes the writes visible, all at once.
     pub(crate) fn write_at(
         &self,
         operations: Vec<Operation>,
-        position: Option<u64>,
+        origin: Origin,
     ) -> Result<(), StorageError> {
         let keyspaces = self.keyspaces.read();
-        self.write_to(&keyspaces, operations, position)
+        self.write_to(&keyspaces, operations, origin)
     }
 
     /// The same with writes that do not come from the log.
     pub(crate) fn write(&self, operations: Vec<Operation>) -> Result<(), StorageError> {
-        self.write_at(operations, None)
+        self.write_at(operations, Origin::default())
     }
 
     /// As [`Engine::write`], but nothing once everything was thrown away since `epoch`: false then.
@@ -65,7 +92,7 @@ impl Engine {
         if self.epoch.load(Ordering::Acquire) != epoch {
             return Ok(false);
         }
-        self.write_to(&keyspaces, operations, None)?;
+        self.write_to(&keyspaces, operations, Origin::default())?;
         Ok(true)
     }
 
@@ -73,7 +100,7 @@ impl Engine {
         &self,
         keyspaces: &Keyspaces,
         operations: Vec<Operation>,
-        position: Option<u64>,
+        origin: Origin,
     ) -> Result<(), StorageError> {
         if self.has_failed.load(Ordering::Acquire) {
             return Err(fjall::Error::Poisoned.into());
@@ -92,7 +119,9 @@ impl Engine {
         let mut committing = self.committing.lock();
         let supervisor = &self.database.supervisor;
         let whole_until = &self.whole_until;
-        whole_until.store(self.database.visible_seqno(), Ordering::Relaxed);
+        let visible = self.database.visible_seqno();
+        whole_until.store(visible, Ordering::Relaxed);
+        self.newest.lock().note(origin.writer, visible);
         // Whoever does not see this store sees no later sequence number either.
         fence(Ordering::SeqCst);
         let seqno = supervisor.seqno.next();
@@ -102,7 +131,7 @@ impl Engine {
         }
         supervisor.snapshot_tracker.publish(seqno);
         whole_until.store(SeqNo::MAX, Ordering::Release);
-        if let Some(position) = position {
+        if let Some(position) = origin.position {
             *committing = position;
         }
         drop(committing);
@@ -182,7 +211,47 @@ mod tests {
 
     use super::*;
     use crate::snapshot::Snapshot;
-    use crate::{Store, StoreOptions};
+    use crate::{Batch, Store, StoreOptions};
+
+    #[test]
+    fn a_view_is_current_to_a_writer_until_others_have_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path(), &StoreOptions::default()).unwrap();
+        let (one, other) = (store.new_writer(), store.new_writer());
+        let write = |writers: &[Option<WriterId>]| {
+            let mut whole = Batch::new();
+            for (writer, name) in writers.iter().zip(["a", "b"]) {
+                let mut batch = Batch::new();
+                batch.put_meta(name.as_bytes(), b"value");
+                writer.map(|writer| batch.set_writer(writer));
+                whole.append(batch);
+            }
+            store.commit(whole).unwrap();
+        };
+        let view = store.snapshot();
+        assert!(store.is_current(&view) && store.is_current_to(&view, one));
+        write(&[Some(one)]);
+        let between = store.snapshot();
+        write(&[Some(one)]);
+        assert!(!store.is_current(&view));
+        assert!(store.is_current_to(&view, one) && store.is_current_to(&between, one));
+        assert!(!store.is_current_to(&view, other) && !store.is_current_to(&between, other));
+        for foreign in [
+            &[Some(other)][..],
+            &[None],
+            &[Some(one), Some(other)],
+            &[Some(one), None],
+        ] {
+            let view = store.snapshot();
+            write(foreign);
+            write(&[Some(one)]);
+            assert!(!store.is_current_to(&view, one), "{foreign:?}");
+            assert!(!store.is_current_to(&between, one), "{foreign:?}");
+        }
+        let view = store.snapshot();
+        write(&[Some(one), Some(one)]);
+        assert!(store.is_current_to(&view, one));
+    }
 
     #[test]
     fn a_snapshot_sees_all_of_a_batch_or_nothing_while_tables_are_written() {

@@ -1,7 +1,7 @@
 //! Updates and deletes: finding the records, latching them, staging their changes.
 //!
 //! A record is chosen from one snapshot, latched, and read again from a snapshot taken after that,
-//! unless nothing at all has been committed in between: only what still matches then is changed. A
+//! unless nobody else has committed anything in between: only what still matches then is changed. A
 //! scan of an index goes on in the view it began in, so that a record that an update moves within the
 //! index is met once. One of the collection, where no record moves, goes on in the state that each
 //! of the statement's own entries leaves.
@@ -103,8 +103,10 @@ pub async fn run(
     };
     staging.begin_statement();
     if target.multi && !target.is_by_id(&collection) {
-        many(staging, &collection, target, action, &mut effect).await?;
-        return Ok(effect);
+        let done = many(staging, &collection, target, action, &mut effect).await;
+        // The next statement reads what this one has changed.
+        let applied = staging.wait_until_applied().await;
+        return done.and(applied).map(|()| effect);
     }
     loop {
         match one(staging, &collection, target, action, &mut effect).await? {
@@ -275,7 +277,9 @@ fn latch_and_match(
     staging.unit.check_record(collection.id, record)?;
     let matching = match read {
         // The plan has matched it, in the state of now.
-        Some((Row::Record(document), view)) if staging.unit.is_present(view) => Some(document),
+        Some((Row::Record(document), view)) if staging.unit.is_present_but_for_own(view) => {
+            Some(document)
+        }
         _ => matching_now(staging, collection, target, record)?,
     };
     if let Some(document) = matching {
@@ -496,26 +500,44 @@ async fn many(
                 staging.wait_for(latch).await?;
                 retry = Some(record);
             }
-            Stretch::Staged => {
+            Stretch::Full if !collection.is_capped => {
+                // What follows is of other records, and of other unique keys: those are latched until
+                // this is applied.
+                staging.flush_beside().await?;
+                go_on(staging, collection, &mut executor)?;
+            }
+            Stretch::Full | Stretch::Turn => {
                 staging.flush().await?;
-                staging.ctx.check_interrupt()?;
-                // Elsewhere it may meet again what it has changed and moved. In a capped collection
-                // it would not go on from a record that it has removed.
-                if executor.scans_collection() && !collection.is_capped {
-                    executor.save();
-                }
+                go_on(staging, collection, &mut executor)?;
             }
             Stretch::End => return Ok(()),
         }
     }
 }
 
+/// Behind a commit: on to the state that it leaves, or the one before it.
+fn go_on(
+    staging: &Staging<'_>,
+    collection: &Collection,
+    executor: &mut Executor,
+) -> Result<(), CommandError> {
+    staging.ctx.check_interrupt()?;
+    // Elsewhere it may meet again what it has changed and moved. In a capped collection it would not
+    // go on from a record that it has removed.
+    if executor.scans_collection() && !collection.is_capped {
+        executor.save();
+    }
+    Ok(())
+}
+
 /// Why changing record after record pauses.
 enum Stretch {
     Busy(RecordId, LatchKey),
-    /// What is staged is to be committed: it fills an entry, or others want to compute, and perhaps
-    /// to change what is latched here.
-    Staged,
+    /// What is staged fills an entry.
+    Full,
+    /// Others want to compute, and perhaps to change what is latched here: what is staged is to be
+    /// committed.
+    Turn,
     End,
 }
 
@@ -535,8 +557,11 @@ fn some(
         }
         let holds = !staging.unit.is_clear() && staging.unit.commits_in_parts();
         tickets::hurry(holds);
-        if staging.unit.is_full() || holds && tickets::turn_is_over() {
-            return Ok(Stretch::Staged);
+        if staging.unit.is_full() {
+            return Ok(Stretch::Full);
+        }
+        if holds && tickets::turn_is_over() {
+            return Ok(Stretch::Turn);
         }
         let (record, read) = match retry.take() {
             Some(record) => (record, None),

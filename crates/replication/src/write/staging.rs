@@ -261,6 +261,11 @@ impl<'a> Staging<'a> {
         self.unit.commit_beside(&self.ctx, stamp, keep).await
     }
 
+    /// Waits until what was handed over is applied.
+    pub async fn wait_until_applied(&mut self) -> Result<(), CommandError> {
+        self.unit.settle(&self.ctx).await
+    }
+
     /// Before the command fails: what it has handed over is applied or refused.
     pub async fn give_up(mut self) {
         // The error that led here is the one to tell.

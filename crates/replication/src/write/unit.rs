@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use banyan_storage::{
     Batch, Collection, CollectionId, Index, Namespace, Overlay, OverlayView, Record, RecordId,
-    RecordReader, Snapshot, StorageError,
+    RecordReader, Snapshot, StorageError, WriterId,
 };
 use banyan_wire::{CommandError, ErrorCode};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -56,6 +56,8 @@ pub struct WriteUnit {
     isolation: Isolation,
     /// The state that was looked at last, without what is staged.
     latest: Option<Latest>,
+    /// It writes all that the unit commits.
+    writer: WriterId,
     /// In another term than this what is staged may be void.
     term: u64,
     pub(super) entry: EntryBuilder,
@@ -124,6 +126,7 @@ impl WriteUnit {
     pub fn begin(replica: &Arc<Replica>, isolation: Isolation) -> Result<WriteUnit, CommandError> {
         Ok(WriteUnit {
             term: replica.writable_term()?,
+            writer: replica.store.new_writer(),
             isolation,
             latest: None,
             entry: EntryBuilder::new(),
@@ -244,6 +247,11 @@ impl WriteUnit {
     /// changed since. That goes on holding for a record for as long as it is latched.
     pub fn is_present(&self, view: &Snapshot) -> bool {
         self.replica.store.is_current(view)
+    }
+
+    /// The same of a record that the statement has not changed yet: the unit's own commits are of others.
+    pub fn is_present_but_for_own(&self, view: &Snapshot) -> bool {
+        self.replica.store.is_current_to(view, self.writer)
     }
 
     /// The same with what the statement itself has staged.
@@ -474,7 +482,8 @@ impl WriteUnit {
         let mut entry = std::mem::take(&mut self.entry);
         entry.session = session;
         let mut latches = std::mem::replace(&mut self.held, Held::none(&self.replica.latches));
-        let batch = std::mem::take(&mut self.batch);
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.set_writer(self.writer);
         if entry.operations() == 0 {
             // What is said of a session alone keeps nobody away from what was looked at.
             latches.shrink_to(0);
