@@ -43,16 +43,25 @@ fn read(field: Field<'_>) -> Result<Option<Uuid>, CommandError> {
 
 /// Refuses a command that names another collection than it is for.
 pub fn check(ctx: &CommandContext<'_>, collection: &str) -> Result<(), CommandError> {
+    check_in(ctx, ctx.database(), collection)
+}
+
+/// The same for a command that names the collection's database as well.
+pub fn check_in(
+    ctx: &CommandContext<'_>,
+    database: &str,
+    collection: &str,
+) -> Result<(), CommandError> {
     let Some(uuid) = asked(ctx)? else {
         return Ok(());
     };
     let (catalog, _) = ctx.view();
-    let named = catalog.get(ctx.database(), collection);
+    let named = catalog.get(database, collection);
     if named.is_some_and(|named| named.uuid == uuid) {
         return Ok(());
     }
-    let database = catalog.database(ctx.database()).into_iter();
-    let mut collections = database.flat_map(|database| database.collections());
+    let collections = catalog.database(database).into_iter();
+    let mut collections = collections.flat_map(|database| database.collections());
     let actual = collections
         .find(|collection| collection.uuid == uuid)
         .map(|collection| collection.namespace.collection());
@@ -61,7 +70,7 @@ pub fn check(ctx: &CommandContext<'_>, collection: &str) -> Result<(), CommandEr
         "Collection UUID does not match that specified",
     );
     Err(error.with_extra(rawdoc! {
-        "db": ctx.database(),
+        "db": database,
         "collectionUUID": params::uuid(&uuid),
         "expectedCollection": collection,
         "actualCollection": actual.map_or(RawBsonRef::Null, RawBsonRef::String),

@@ -71,7 +71,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("aggregate", table::Run::Future(
 /// What fields of all commands have to be that the parser of this one reads as its own.
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
-        "maxTimeMS" if !field.is_null() => field.i64().map(drop),
+        "maxTimeMS" if !field.is_null() => check_time(field),
         "readConcern" | "runtimeConstants" => field.document_or_null().map(drop),
         BYPASS => field.bool().map(drop),
         collection_uuid::FIELD => collection_uuid::check_form(field),
@@ -80,9 +80,19 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     }
 }
 
+/// How long it may take, as far as this command's own parser looks at it.
+fn check_time(field: Field<'_>) -> Result<(), CommandError> {
+    match field.i64()? {
+        0.. => Ok(()),
+        milliseconds => Err(CommandError::new(
+            ErrorCode::Location(51024),
+            format!("BSON field 'maxTimeMS' value must be >= 0, actual value '{milliseconds}'"),
+        )),
+    }
+}
+
 fn check_explained(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
-        "maxTimeMS" if !field.is_null() => field.unsigned().map(drop),
         "writeConcern" => {
             if let Some(concern) = field.document_or_null()? {
                 WriteConcern::parse(concern)?;

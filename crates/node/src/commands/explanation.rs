@@ -9,7 +9,6 @@ use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use crate::context::CommandContext;
 use crate::errors;
 use crate::info;
-use crate::params::Field;
 use crate::reads;
 
 /// How much is told.
@@ -21,8 +20,9 @@ pub enum Verbosity {
 }
 
 impl Verbosity {
-    pub fn parse(field: Option<Field<'_>>) -> Result<Verbosity, CommandError> {
-        let Some(field) = field else {
+    /// What an `explain` asks for.
+    pub fn of(ctx: &CommandContext<'_>) -> Result<Verbosity, CommandError> {
+        let Some(field) = ctx.field("verbosity").filter(|field| !field.is_null()) else {
             return Ok(Verbosity::AllPlans);
         };
         match field.str()? {
@@ -42,11 +42,13 @@ impl Verbosity {
 
 /// What a command does with the documents that its plan finds.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Around {
+pub struct Around<'a> {
     /// Counts them, all but the first so many.
     pub count: Option<u64>,
     /// `UPDATE` or `DELETE`.
     pub write: Option<&'static str>,
+    /// Computes this of each of them.
+    pub projection: Option<&'a RawDocument>,
 }
 
 /// Explains a search for documents.
@@ -54,7 +56,7 @@ pub fn explain_request(
     ctx: &CommandContext<'_>,
     collection: &str,
     request: Request<'_>,
-    around: Around,
+    around: Around<'_>,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
     let most = request.wanted.unwrap_or(u64::MAX);
@@ -67,7 +69,7 @@ pub fn explain_run(
     ctx: &CommandContext<'_>,
     collection: &str,
     request: Request<'_>,
-    around: Around,
+    around: Around<'_>,
     verbosity: Verbosity,
     run: impl FnOnce(&mut Executor) -> Result<u64, CommandError>,
 ) -> Result<RawDocumentBuf, CommandError> {
@@ -105,7 +107,7 @@ pub fn explain_run(
     if verbosity > Verbosity::Planner {
         let found = run(&mut executor)?;
         // A count and a write return no documents.
-        let returned = if around.is_nothing() { found } else { 0 };
+        let returned = if around.returns() { found } else { 0 };
         let mut stats = rawdoc! {
             "executionSuccess": true,
             "nReturned": clamp(returned),
@@ -129,13 +131,17 @@ pub fn hex(hash: Option<u32>) -> String {
     format!("{:08X}", hash.unwrap_or_default())
 }
 
-impl Around {
-    fn is_nothing(&self) -> bool {
+impl Around<'_> {
+    /// Whether the documents that were found are those that are returned.
+    fn returns(&self) -> bool {
         self.count.is_none() && self.write.is_none()
     }
 
     /// The stage of the command around a plan; `found` documents, if it has run.
     fn over(&self, plan: RawDocumentBuf, found: Option<u64>) -> RawDocumentBuf {
+        if let Some(projection) = self.projection {
+            return computed(projection, plan, found);
+        }
         let name = match (self.write, self.count) {
             (Some(write), _) => write,
             (None, Some(_)) => "COUNT",
@@ -161,6 +167,21 @@ impl Around {
         stage.append(cstr!("inputStage"), plan);
         stage
     }
+}
+
+/// A projection that computes something of each document of a plan. There is nothing to compute
+/// where no document can be.
+fn computed(projection: &RawDocument, plan: RawDocumentBuf, found: Option<u64>) -> RawDocumentBuf {
+    if plan.get_str("stage").is_ok_and(|stage| stage == "EOF") {
+        return plan;
+    }
+    let mut stage = rawdoc! { "stage": "PROJECTION_DEFAULT" };
+    if let Some(found) = found {
+        stage.append(cstr!("nReturned"), clamp(found));
+    }
+    stage.append(cstr!("transformBy"), projection);
+    stage.append(cstr!("inputStage"), plan);
+    stage
 }
 
 /// Adds what every explanation ends with.

@@ -157,6 +157,7 @@ impl<'a> Parameters<'a> {
             }
         }
         check_collection_name(database, parameters.collection)?;
+        parameters.check_ends()?;
         if number_to_return.is_some() {
             return Err(parameters.refuse_number_to_return());
         }
@@ -168,6 +169,18 @@ impl<'a> Parameters<'a> {
         }
         parameters.check_tail()?;
         Ok(parameters)
+    }
+
+    /// Both ends are keys of one index.
+    fn check_ends(&self) -> Result<(), CommandError> {
+        let names = |end: &'a RawDocument| end.iter().flatten().map(|(name, _)| name);
+        match (self.min, self.max) {
+            (Some(min), Some(max)) if !names(min).eq(names(max)) => Err(CommandError::new(
+                ErrorCode::Location(51176),
+                "min and max must have the same field names",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// `ntoreturn` is what a find has that came as a message of old, which no command is.

@@ -155,16 +155,6 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
             append(&mut options, option, value);
         }
     }
-    if pattern.has_plane_field() {
-        geo_indexes::check_grid(&options)?;
-    }
-    let order = Number::from_raw(first_order(key)).and_then(Number::to_i64_exact);
-    if is_id && order != Some(1) {
-        return Err(refused(format!(
-            "The field 'key' for an _id index must be {{_id: 1}}, but got {}",
-            errors::shown(RawBsonRef::Document(key))
-        )));
-    }
     let mut normalized = rawdoc! { "v": format, "key": key.to_owned(), "name": name };
     if let Some(background) = background.filter(|_| !is_id) {
         normalized.append(cstr!("background"), background);
@@ -290,6 +280,17 @@ pub fn is_id_key(key: &RawDocument) -> bool {
     names.next() == Some("_id")
         && names.next().is_none()
         && matches!(params::number(first_order(key)), Some(1 | -1))
+}
+
+/// Refuses to have the index over `_id` descend, or go by part of a number.
+pub fn check_id_key(key: &RawDocument) -> Result<(), CommandError> {
+    match Number::from_raw(first_order(key)).and_then(Number::to_i64_exact) {
+        Some(1) => Ok(()),
+        _ => Err(refused(format!(
+            "The field 'key' for an _id index must be {{_id: 1}}, but got {}",
+            errors::shown(RawBsonRef::Document(key))
+        ))),
+    }
 }
 
 fn kept_name(name: Option<String>, is_id: bool) -> Result<String, CommandError> {
@@ -448,7 +449,7 @@ fn refuse_computed(projection: &RawDocument) -> Result<(), CommandError> {
 }
 
 /// `{locale: "simple"}`, or another collation with all its fields.
-fn completed_collation(field: Field<'_>) -> Result<RawDocumentBuf, CommandError> {
+pub fn completed_collation(field: Field<'_>) -> Result<RawDocumentBuf, CommandError> {
     let given = field.document()?;
     if given.is_empty() {
         return Err(CommandError::new(
