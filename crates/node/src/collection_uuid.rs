@@ -1,7 +1,7 @@
 //! `collectionUUID`: the command is for the collection with this id, and for no other one that has
 //! come by its name.
 
-use banyan_replication::views;
+use banyan_replication::{time_series, views};
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::spec::BinarySubtype;
@@ -28,16 +28,18 @@ pub fn check_form_in(field: Field<'_>) -> Result<(), CommandError> {
 }
 
 fn read(field: Field<'_>) -> Result<Option<Uuid>, CommandError> {
-    let uuid = match field.value {
-        _ if field.is_null() => return Ok(None),
+    match field.value {
+        _ if field.is_null() => Ok(None),
         RawBsonRef::Binary(binary) if binary.subtype == BinarySubtype::Uuid => {
-            Uuid::try_from(binary.bytes).ok()
+            let uuid = Uuid::try_from(binary.bytes).map_err(|_| {
+                CommandError::new(
+                    ErrorCode::InvalidUUID,
+                    "uuid must be a 16-byte binary field with UUID (4) subtype",
+                )
+            })?;
+            Ok(Some(uuid))
         }
-        _ => None,
-    };
-    match uuid {
-        Some(uuid) => Ok(Some(uuid)),
-        None => Err(field.wrong_type("type 'binData' (UUID)")),
+        _ => Err(field.wrong_type("type 'binData' (UUID)")),
     }
 }
 
@@ -86,6 +88,15 @@ pub fn check_unless_view(ctx: &CommandContext<'_>, collection: &str) -> Result<(
     match views::refuse(&ctx.node.replica, &namespace) {
         Ok(()) => check(ctx, collection),
         Err(_) => Ok(()),
+    }
+}
+
+/// The same for a command that changes measurements: their collection is that of their buckets.
+pub fn check_written(ctx: &CommandContext<'_>, collection: &str) -> Result<(), CommandError> {
+    let (catalog, _) = ctx.view();
+    match time_series::find(&catalog, ctx.database(), collection) {
+        Some((buckets, _)) => check(ctx, buckets.namespace.collection()),
+        None => check_unless_view(ctx, collection),
     }
 }
 

@@ -76,8 +76,7 @@ fn explain_parsed(
     for stage in stages.told(cursor, in_plan, executed.as_ref()) {
         explained.push(stage);
     }
-    let reply = rawdoc! { "explainVersion": "1", "stages": explained };
-    Ok(finish(ctx, inner, reply))
+    Ok(finish(ctx, inner, rawdoc! { "stages": explained }))
 }
 
 /// Maps and reduces what the plan finds, and only counts the results.

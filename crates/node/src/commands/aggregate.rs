@@ -763,7 +763,5 @@ pub fn explain(
     for stage in stages {
         explained.push(stage);
     }
-    let mut reply = rawdoc! { "explainVersion": "1" };
-    reply.append(cstr!("stages"), explained);
-    Ok(finish(ctx, body, reply))
+    Ok(finish(ctx, body, rawdoc! { "stages": explained }))
 }

@@ -103,7 +103,7 @@ pub fn explain_run(
         .map(|plan| around.over(plan, None))
         .collect();
     planner.append(cstr!("rejectedPlans"), rejected);
-    let mut reply = rawdoc! { "explainVersion": "1", "queryPlanner": planner };
+    let mut reply = rawdoc! { "queryPlanner": planner };
     if verbosity > Verbosity::Planner {
         let found = run(&mut executor)?;
         // A count and a write return no documents.
@@ -184,12 +184,16 @@ fn computed(projection: &RawDocument, plan: RawDocumentBuf, found: Option<u64>) 
     stage
 }
 
-/// Adds what every explanation ends with.
+/// Adds what every explanation begins and ends with.
 pub fn finish(
     ctx: &CommandContext<'_>,
     inner: &RawDocument,
-    mut reply: RawDocumentBuf,
+    explained: RawDocumentBuf,
 ) -> RawDocumentBuf {
+    let mut reply = rawdoc! { "explainVersion": "1" };
+    for (name, value) in explained.iter().flatten() {
+        reply.append(name, value);
+    }
     let (host, _) = ctx
         .node
         .info

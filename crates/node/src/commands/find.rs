@@ -409,11 +409,16 @@ fn reply(ctx: &CommandContext<'_>, parameters: &Parameters<'_>, ready: Ready<'_>
     let blocking_sort = executor.has_blocking_sort();
     ctx.work.sorts.add(u64::from(blocking_sort));
     let stats = executor.stats.clone();
+    let batch = BatchOptions {
+        // Nothing will ever come of a collection that is not there.
+        single: parameters.batch.single || !executor.has_collection(),
+        ..parameters.batch
+    };
     let mut cursor = Cursor::new(namespace, Box::new(executor), ctx.slot().clone());
     cursor.stats = Some(stats);
     cursor.remaining = parameters.limit;
     cursor.no_timeout = parameters.no_timeout;
-    first::reply(ctx, cursor, parameters.batch)
+    first::reply(ctx, cursor, batch)
 }
 
 /// A tailable cursor: in the order in which the collection grows, and on from there.

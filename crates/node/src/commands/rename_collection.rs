@@ -76,6 +76,12 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 "Can't rename a collection to itself",
             ));
         }
+        if from.database() != to.database() && collection_uuid::is_asked(ctx) {
+            return Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                "The collectionUUID parameter is not supported for renames between databases",
+            ));
+        }
         if local::is_oplog(node, &from) {
             return Err(CommandError::new(
                 ErrorCode::IllegalOperation,
