@@ -49,6 +49,7 @@ fn explain_parsed(
     // Without an order or a limit it is a part of the plan.
     let in_plan = input.sort.is_none() && input.limit.is_none();
     let around = Around {
+        fails: true,
         projection: in_plan.then_some(&stages.emits),
         ..Around::default()
     };

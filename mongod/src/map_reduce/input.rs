@@ -61,6 +61,13 @@ impl<'a> Prepared<'a> {
             ..Written::default()
         };
         let query = CanonicalQuery::parse(&written, &context).map_err(errors::query)?;
+        if query.filter.near().is_some() {
+            return Err(CommandError::new(
+                ErrorCode::Location(5626500),
+                "MapReduce internal error :: caused by :: $geoNear, $near, and $nearSphere are not \
+                 allowed in this context",
+            ));
+        }
         let OwnedView {
             ownership,
             catalog,

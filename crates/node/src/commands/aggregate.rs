@@ -174,6 +174,20 @@ impl<'a> Parameters<'a> {
         Ok(context)
     }
 
+    /// Whether all that it does is what a `find` can do with its filter and projection.
+    fn only_projects(&self) -> bool {
+        let is = |stage: &&RawDocument, wanted: &str| {
+            let mut names = stage.iter().flatten().map(|(name, _)| name.as_str());
+            names.next() == Some(wanted)
+        };
+        match self.stages.split_last() {
+            Some((last, before)) => {
+                is(last, "$project") && before.iter().all(|stage| is(stage, "$match"))
+            }
+            None => true,
+        }
+    }
+
     /// What the client reads.
     pub fn namespace(&self, database: &str) -> String {
         let view = self.view.map(|(name, _)| name);
@@ -743,12 +757,15 @@ pub fn explain(
         let request = leading.request(ctx, &parameters);
         let counts = request.goal == Goal::Count;
         take_leading(&mut pipeline);
+        let around = Around {
+            fails: !pipeline.is_empty() && !parameters.only_projects(),
+            ..Around::default()
+        };
         let run = |executor: &mut Executor| {
             let (found, run) = run_stages(ctx, &mut pipeline, executor, counts)?;
             stages = run;
             Ok(found)
         };
-        let around = Around::default();
         let cursor = explain_run(ctx, collection, request, around, verbosity, run)?;
         if pipeline.is_empty() && !is_near {
             return Ok(finish(ctx, body, cursor));

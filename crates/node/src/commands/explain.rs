@@ -352,6 +352,13 @@ fn explain_find_and_modify(
 ) -> Result<RawDocumentBuf, CommandError> {
     let empty = RawDocumentBuf::new();
     let asked = find_and_modify::Parameters::parse(inner, &empty)?;
+    let catalog = ctx.node.replica.store.catalog();
+    if catalog.database(ctx.database()).is_none() {
+        return Err(CommandError::new(
+            ErrorCode::NamespaceNotFound,
+            format!("database {} does not exist", ctx.database()),
+        ));
+    }
     let parameters = find::Parameters {
         sort: asked.sort,
         hint: asked.hint,

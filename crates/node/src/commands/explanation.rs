@@ -6,9 +6,11 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::raw::CString;
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
+use super::write_report::ends_command;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::info;
+use crate::params;
 use crate::reads;
 
 /// How much is told.
@@ -47,6 +49,8 @@ pub struct Around<'a> {
     pub count: Option<u64>,
     /// `UPDATE` or `DELETE`.
     pub write: Option<&'static str>,
+    /// What goes wrong when it runs is an error of the explanation, and not told in it.
+    pub fails: bool,
     /// Computes this of each of them.
     pub projection: Option<&'a RawDocument>,
 }
@@ -105,17 +109,29 @@ pub fn explain_run(
     planner.append(cstr!("rejectedPlans"), rejected);
     let mut reply = rawdoc! { "queryPlanner": planner };
     if verbosity > Verbosity::Planner {
-        let found = run(&mut executor)?;
+        let ran = match run(&mut executor) {
+            Err(error) if around.fails || ends_command(&error) => return Err(error),
+            ran => ran,
+        };
+        let run = executor.explain_run();
+        // What was found before it went wrong.
+        let found = ran.as_ref().ok().copied();
+        let found = found.unwrap_or_else(|| returned_by(&run));
         // A count and a write return no documents.
         let returned = if around.returns() { found } else { 0 };
-        let mut stats = rawdoc! {
-            "executionSuccess": true,
-            "nReturned": clamp(returned),
-            "executionTimeMillis": clamp(executor.milliseconds()),
-            "totalKeysExamined": clamp(executor.stats.keys()),
-            "totalDocsExamined": clamp(executor.stats.documents()),
-        };
-        let stages = around.over(executor.explain_run(), Some(found));
+        let mut stats = rawdoc! { "executionSuccess": ran.is_ok() };
+        if let Err(error) = &ran {
+            stats.append(cstr!("errorMessage"), error.message.as_str());
+            stats.append(cstr!("errorCode"), error.code.code());
+        }
+        stats.append(cstr!("nReturned"), clamp(returned));
+        stats.append(cstr!("executionTimeMillis"), clamp(executor.milliseconds()));
+        stats.append(cstr!("totalKeysExamined"), clamp(executor.stats.keys()));
+        stats.append(
+            cstr!("totalDocsExamined"),
+            clamp(executor.stats.documents()),
+        );
+        let stages = around.over(run, Some(found));
         stats.append(cstr!("executionStages"), stages);
         if verbosity == Verbosity::AllPlans {
             let tried: RawArrayBuf = executor.explain_candidates().cloned().collect();
@@ -124,6 +140,13 @@ pub fn explain_run(
         reply.append(cstr!("executionStats"), stats);
     }
     Ok(reply)
+}
+
+/// How many documents a plan that ran says it has returned.
+fn returned_by(run: &RawDocument) -> u64 {
+    let returned = run.get("nReturned").ok().flatten();
+    let returned = returned.and_then(params::number);
+    returned.map_or(0, |returned| u64::try_from(returned).unwrap_or(0))
 }
 
 /// A hash as MongoDB shows it.

@@ -54,7 +54,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 
 fn list(ctx: &CommandContext<'_>) -> CommandResult {
     check_database_name(ctx.database())?;
-    let filter = first::list_filter(ctx)?;
+    let filter = first::list_filter(ctx, &first::scripted(ctx))?;
     let name_only = ctx
         .field("nameOnly")
         .filter(|field| !field.is_null())

@@ -11,7 +11,7 @@ use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
-use crate::cursors::first::{is_listed, list_filter};
+use crate::cursors::first::{is_listed, list_filter, scripted};
 use crate::node::Node;
 use crate::virtual_collections::local;
 
@@ -33,7 +33,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 }
 
 fn list(ctx: &CommandContext<'_>) -> CommandResult {
-    let filter = list_filter(ctx)?;
+    let filter = list_filter(ctx, &scripted(ctx))?;
     let name_only = ctx
         .field("nameOnly")
         .map(|field| field.bool())

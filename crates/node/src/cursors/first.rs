@@ -110,8 +110,19 @@ pub fn reply_with_list(
     )
 }
 
+/// What the filters of lists are parsed in that may run scripts: where that holds up nobody.
+pub fn scripted(ctx: &CommandContext<'_>) -> Context {
+    Context {
+        javascript: ctx.node.javascript(ctx.interrupt()),
+        ..Context::default()
+    }
+}
+
 /// The `filter` of the list commands.
-pub fn list_filter(ctx: &CommandContext<'_>) -> Result<Option<Filter>, CommandError> {
+pub fn list_filter(
+    ctx: &CommandContext<'_>,
+    context: &Context,
+) -> Result<Option<Filter>, CommandError> {
     match ctx.field("filter") {
         Some(field) if !field.is_null() => {
             let filter = field.document()?;
@@ -121,11 +132,7 @@ pub fn list_filter(ctx: &CommandContext<'_>) -> Result<Option<Filter>, CommandEr
                     "$where is not allowed in this context",
                 ));
             }
-            let context = Context {
-                javascript: ctx.node.javascript(ctx.interrupt()),
-                ..Context::default()
-            };
-            let filter = Filter::parse(filter, &context);
+            let filter = Filter::parse(filter, context);
             filter.map(Some).map_err(crate::errors::query)
         }
         _ => Ok(None),
