@@ -325,7 +325,9 @@ fn explain_update(
         is_upsert: statement.upsert,
         ..own.unwrap_or(context)
     };
-    Update::parse(statement.update, &statement.array_filters, &context).map_err(errors::query)?;
+    let parsed = Update::parse(statement.update, &statement.array_filters, &context);
+    let parsed = parsed.map_err(errors::query)?;
+    update::check_multi(&statement, &parsed)?;
     explain_write(ctx, &parameters, &context, "UPDATE", verbosity)
 }
 

@@ -209,11 +209,24 @@ pub fn parse_partial_filter_in(
     filter: &RawDocument,
     context: &Context,
 ) -> Result<Filter, CommandError> {
-    for (name, _) in filter.iter().flatten() {
+    refuse_computed_conditions(filter)?;
+    Filter::parse(filter, context).map_err(errors::query)
+}
+
+/// Refuses the conditions that an index has nowhere, however far down they stand.
+fn refuse_computed_conditions(filter: &RawDocument) -> Result<(), CommandError> {
+    for (name, value) in filter.iter().flatten() {
         let (code, what) = match name.as_str() {
             "$expr" => (ErrorCode::QueryFeatureNotAllowed, "$expr"),
             "$jsonSchema" => (ErrorCode::QueryFeatureNotAllowed, "$jsonSchema"),
             "$where" => (ErrorCode::BadValue, "$where"),
+            "$and" | "$or" | "$nor" => {
+                let branches = value.as_array().into_iter().flatten().flatten();
+                for branch in branches.filter_map(|branch| branch.as_document()) {
+                    refuse_computed_conditions(branch)?;
+                }
+                continue;
+            }
             _ => continue,
         };
         return Err(CommandError::new(
@@ -221,7 +234,7 @@ pub fn parse_partial_filter_in(
             format!("{what} is not allowed in this context"),
         ));
     }
-    Filter::parse(filter, context).map_err(errors::query)
+    Ok(())
 }
 
 /// A filter that every member can answer at any time by the document alone.

@@ -14,6 +14,7 @@ use crate::access::changes;
 use crate::access::stored::{ROLES, Stored, refused};
 use crate::context::CommandContext;
 use crate::errors;
+use crate::params::Field;
 
 pub static SPEC: CommandSpec = CommandSpec::new("rolesInfo", Run::Inline(run))
     .access(Access::Checked(administration::roles_info))
@@ -38,7 +39,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let privileges = ctx.field("showPrivileges");
     let as_fragment =
         privileges.is_some_and(|field| field.value.as_str() == Some("asUserFragment"));
-    if let Some(field) = privileges.filter(|field| !as_fragment && field.bool().is_err()) {
+    if let Some(field) = privileges.filter(|field| !as_fragment && is_no_flag(*field)) {
         return Err(CommandError::new(
             ErrorCode::BadValue,
             format!(
@@ -73,6 +74,10 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         }
     }
     Ok(rawdoc! { "roles": roles, "ok": 1.0 })
+}
+
+fn is_no_flag(field: Field<'_>) -> bool {
+    field.is_null() || field.bool().is_err()
 }
 
 fn names(ctx: &CommandContext<'_>, built_in: bool) -> Result<Vec<RoleName>, CommandError> {
