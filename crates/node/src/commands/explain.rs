@@ -354,13 +354,6 @@ fn explain_find_and_modify(
 ) -> Result<RawDocumentBuf, CommandError> {
     let empty = RawDocumentBuf::new();
     let asked = find_and_modify::Parameters::parse(inner, &empty)?;
-    let catalog = ctx.node.replica.store.catalog();
-    if catalog.database(ctx.database()).is_none() {
-        return Err(CommandError::new(
-            ErrorCode::NamespaceNotFound,
-            format!("database {} does not exist", ctx.database()),
-        ));
-    }
     let parameters = find::Parameters {
         sort: asked.sort,
         hint: asked.hint,
@@ -379,6 +372,15 @@ fn explain_find_and_modify(
     if let Some(fields) = asked.fields {
         let projection = Projection::parse_beside(fields, Some(asked.query), &context);
         projection.map_err(errors::query)?;
+    }
+    // What is wrong with the search is told before it is looked where it would be.
+    parameters.canonical(&context)?;
+    let catalog = ctx.node.replica.store.catalog();
+    if catalog.database(ctx.database()).is_none() {
+        return Err(CommandError::new(
+            ErrorCode::NamespaceNotFound,
+            format!("database {} does not exist", ctx.database()),
+        ));
     }
     let write = if asked.remove { "DELETE" } else { "UPDATE" };
     explain_write(ctx, &parameters, &context, write, verbosity)
