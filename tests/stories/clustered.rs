@@ -58,7 +58,7 @@ async fn options(test: &Database, name: &str) -> Result<Document> {
 async fn validate(test: &Database, name: &str) -> Result<i64> {
     let found = test.run_command(doc! { "validate": name }).await?;
     ensure!(found.get_bool("valid")?, "{found}");
-    Ok(found.get_i64("nrecords")?)
+    Ok(found.get_i32("nrecords")?.into())
 }
 
 /// A few documents in no order, found in that of their `_id`s, and again after a crash.

@@ -14,6 +14,7 @@ mod cluster_catalog;
 mod cluster_parameters;
 mod clustered;
 mod collation;
+mod collection_ids;
 mod concerns;
 mod crowds;
 mod definitions;

@@ -56,6 +56,69 @@ async fn works(test: &Database) -> Result<()> {
 }
 
 #[tokio::test]
+async fn an_explained_job_tells_its_plan_and_its_stages_and_writes_nothing() -> Result<()> {
+    let (_mongod, test) = node_with_numbers(10).await?;
+    let map = "function() { emit(this.parity, 1); emit(9, 1); }";
+    let stages = async |change: Document, verbosity: &str| -> Result<Vec<Document>> {
+        let mut job = job(map, SUM);
+        job.extend(change);
+        let explain = doc! { "explain": job, "verbosity": verbosity };
+        let told = test.run_command(explain).await?;
+        let stages = told.get_array("stages")?.iter();
+        Ok(stages.filter_map(Bson::as_document).cloned().collect())
+    };
+    let names = |stages: &[Document]| -> Vec<String> {
+        let first = |stage: &Document| stage.keys().next().cloned().unwrap_or_default();
+        stages.iter().map(first).collect()
+    };
+    let plain = stages(doc! {}, "queryPlanner").await?;
+    ensure!(
+        names(&plain) == ["$cursor", "$unwind", "$group"],
+        "{plain:?}"
+    );
+    let planner = plain[0]
+        .get_document("$cursor")?
+        .get_document("queryPlanner")?;
+    let plan = planner.get_document("winningPlan")?;
+    ensure!(plan.get_str("stage")? == "PROJECTION_DEFAULT", "{plan}");
+    ensure!(
+        plan.get_document("inputStage")?.get_str("stage")? == "COLLSCAN",
+        "{plan}"
+    );
+    ensure!(!plain[1].contains_key("nReturned"), "{plain:?}");
+
+    let finalize = Bson::JavaScriptCode("function(key, value) { return value; }".to_owned());
+    let change = doc! { "query": { "n": { "$lt": 6 } }, "finalize": finalize, "out": "results" };
+    let run = stages(change, "executionStats").await?;
+    let expected = ["$cursor", "$unwind", "$group", "$project", "$out"];
+    ensure!(names(&run) == expected, "{run:?}");
+    let returned = run.iter().map(|stage| stage.get_i64("nReturned"));
+    let returned = returned.collect::<Result<Vec<_>, _>>()?;
+    ensure!(returned == [6, 12, 3, 3, 0], "{run:?}");
+    let collections = test.list_collection_names().await?;
+    ensure!(
+        !collections.contains(&"results".to_owned()),
+        "{collections:?}"
+    );
+
+    let cut = stages(
+        doc! { "limit": 2, "out": { "reduce": "results" } },
+        "queryPlanner",
+    )
+    .await?;
+    let expected = ["$cursor", "$project", "$unwind", "$group", "$merge"];
+    ensure!(names(&cut) == expected, "{cut:?}");
+    let mut broken = job("function() { throw 1; }", SUM);
+    let explain = doc! { "explain": broken.clone(), "verbosity": "executionStats" };
+    let (code, said) = failure(&test, explain).await?;
+    ensure!(code == 139 || code == 8, "{code}: {said}");
+    broken.insert("out", 5);
+    let (code, said) = failure(&test, doc! { "explain": broken }).await?;
+    ensure!(code == 2, "{code}: {said}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn without_scripting_nothing_that_is_javascript_runs() -> Result<()> {
     let mongod = Launch::mongod().with(["--noscripting"]).start().await;
     let test = mongod.direct().await.database("test");

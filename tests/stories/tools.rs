@@ -82,6 +82,42 @@ async fn sizes_of_ranges_and_sums_of_files_are_those_of_what_is_there() -> Resul
     ensure!(part.get_i32("numObjects")? == 120, "{part}");
     ensure!(part.get_i64("size")? == 120 * one, "{part}");
     ensure!(size(doc! { "min": { "a": 1 } }).await.is_err());
+    // The beginning of a longer key will do, and nothing but an index that has it.
+    let longer = doc! { "key": { "p": -1, "a": -1, "_id": 1 }, "name": "longer" };
+    run(
+        &mongod,
+        "test",
+        doc! { "createIndexes": "posts", "indexes": [longer] },
+    )
+    .await?;
+    let x = "x".repeat(10);
+    let range = doc! {
+        "keyPattern": { "p": -1, "a": -1 },
+        "min": { "p": &x, "a": 4 },
+        "max": { "p": &x, "a": 2 },
+    };
+    let part = size(range).await?;
+    ensure!(part.get_i32("numObjects")? == 80, "{part}");
+    ensure!(
+        size(doc! { "min": { "p": &x }, "max": { "p": "y" } })
+            .await
+            .is_err()
+    );
+    let other = doc! {
+        "dataSize": "test.posts", "keyPattern": { "a": 1 }, "min": { "p": 1 }, "max": { "p": 2 },
+    };
+    let (code, said) = refusal(&mongod, other).await?;
+    ensure!(code == 16634, "{code}: {said}");
+    run(
+        &mongod,
+        "test",
+        doc! { "create": "seen", "viewOn": "posts" },
+    )
+    .await?;
+    let (code, said) = refusal(&mongod, doc! { "dataSize": "test.seen" }).await?;
+    ensure!(code == 166, "{code}: {said}");
+    let nothing = run(&mongod, "other", doc! { "dataSize": "test.nothing" }).await?;
+    ensure!(!nothing.contains_key("estimate"), "{nothing}");
 
     // The sum of "abc" a thousand times, as `md5sum` has it.
     let bytes = "abc".repeat(1_000).into_bytes();

@@ -93,7 +93,7 @@ async fn whoever_leads_holds_documents_against_the_validator() -> Result<()> {
         ensure!(!done.contains_key("writeErrors"), "{done}");
     }
     let found = test.run_command(doc! { "validate": "people" }).await?;
-    ensure!(found.get_i64("nNonCompliantDocuments")? == 3, "{found}");
+    ensure!(found.get_i32("nNonCompliantDocuments")? == 3, "{found}");
     ensure!(!found.get_bool("valid")?, "{found}");
 
     // What did not match before may be changed all the same, and what is only warned of is written.

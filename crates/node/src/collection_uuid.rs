@@ -1,7 +1,7 @@
 //! `collectionUUID`: the command is for the collection with this id, and for no other one that has
 //! come by its name.
 
-use banyan_replication::views;
+use banyan_replication::{time_series, views};
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::spec::BinarySubtype;
@@ -28,31 +28,42 @@ pub fn check_form_in(field: Field<'_>) -> Result<(), CommandError> {
 }
 
 fn read(field: Field<'_>) -> Result<Option<Uuid>, CommandError> {
-    let uuid = match field.value {
-        _ if field.is_null() => return Ok(None),
+    match field.value {
+        _ if field.is_null() => Ok(None),
         RawBsonRef::Binary(binary) if binary.subtype == BinarySubtype::Uuid => {
-            Uuid::try_from(binary.bytes).ok()
+            let uuid = Uuid::try_from(binary.bytes).map_err(|_| {
+                CommandError::new(
+                    ErrorCode::InvalidUUID,
+                    "uuid must be a 16-byte binary field with UUID (4) subtype",
+                )
+            })?;
+            Ok(Some(uuid))
         }
-        _ => None,
-    };
-    match uuid {
-        Some(uuid) => Ok(Some(uuid)),
-        None => Err(field.wrong_type("type 'binData' (UUID)")),
+        _ => Err(field.wrong_type("type 'binData' (UUID)")),
     }
 }
 
 /// Refuses a command that names another collection than it is for.
 pub fn check(ctx: &CommandContext<'_>, collection: &str) -> Result<(), CommandError> {
+    check_in(ctx, ctx.database(), collection)
+}
+
+/// The same for a command that names the collection's database as well.
+pub fn check_in(
+    ctx: &CommandContext<'_>,
+    database: &str,
+    collection: &str,
+) -> Result<(), CommandError> {
     let Some(uuid) = asked(ctx)? else {
         return Ok(());
     };
     let (catalog, _) = ctx.view();
-    let named = catalog.get(ctx.database(), collection);
+    let named = catalog.get(database, collection);
     if named.is_some_and(|named| named.uuid == uuid) {
         return Ok(());
     }
-    let database = catalog.database(ctx.database()).into_iter();
-    let mut collections = database.flat_map(|database| database.collections());
+    let collections = catalog.database(database).into_iter();
+    let mut collections = collections.flat_map(|database| database.collections());
     let actual = collections
         .find(|collection| collection.uuid == uuid)
         .map(|collection| collection.namespace.collection());
@@ -61,7 +72,7 @@ pub fn check(ctx: &CommandContext<'_>, collection: &str) -> Result<(), CommandEr
         "Collection UUID does not match that specified",
     );
     Err(error.with_extra(rawdoc! {
-        "db": ctx.database(),
+        "db": database,
         "collectionUUID": params::uuid(&uuid),
         "expectedCollection": collection,
         "actualCollection": actual.map_or(RawBsonRef::Null, RawBsonRef::String),
@@ -77,6 +88,15 @@ pub fn check_unless_view(ctx: &CommandContext<'_>, collection: &str) -> Result<(
     match views::refuse(&ctx.node.replica, &namespace) {
         Ok(()) => check(ctx, collection),
         Err(_) => Ok(()),
+    }
+}
+
+/// The same for a command that changes measurements: their collection is that of their buckets.
+pub fn check_written(ctx: &CommandContext<'_>, collection: &str) -> Result<(), CommandError> {
+    let (catalog, _) = ctx.view();
+    match time_series::find(&catalog, ctx.database(), collection) {
+        Some((buckets, _)) => check(ctx, buckets.namespace.collection()),
+        None => check_unless_view(ctx, collection),
     }
 }
 

@@ -27,6 +27,13 @@ pub fn longs(field: Field<'_>) -> Result<(), CommandError> {
     })
 }
 
+/// An array of whole numbers of 32 bits.
+pub fn ints(field: Field<'_>) -> Result<(), CommandError> {
+    items(field, "type 'int'", |item| {
+        matches!(item, RawBsonRef::Int32(_))
+    })
+}
+
 fn items(
     field: Field<'_>,
     wanted: &str,
@@ -61,7 +68,7 @@ pub fn of_explained_write(field: Field<'_>) -> Result<(), CommandError> {
     match (field.name, field.value) {
         ("stmtId", RawBsonRef::Int32(_)) => Ok(()),
         ("stmtId", _) if !field.is_null() => Err(field.wrong_type("type 'int'")),
-        ("stmtIds", _) => array(field),
+        ("stmtIds", _) => ints(field),
         _ => Ok(()),
     }
 }

@@ -4,6 +4,7 @@ use banyan_document::elements;
 use banyan_wire::{CommandError, ErrorCode, ReadMode, ReadPreference, Request};
 use bson::{RawArray, RawBsonRef, RawDocument};
 
+use crate::forms;
 use crate::params;
 
 /// The fields that every command takes, as they stand in the request.
@@ -112,8 +113,10 @@ impl<'a> Generic<'a> {
                 self.stmt_id = Some(number);
             }
             "stmtIds" if !command.writes => return Ok(false),
-            "stmtIds" if field.is_null() => return Err(params::no_array(name)),
-            "stmtIds" => self.stmt_ids = Some(field.array()?),
+            "stmtIds" => {
+                forms::ints(field)?;
+                self.stmt_ids = Some(field.array()?);
+            }
             "maxTimeMS" => self.max_time_ms = Some(params::max_time_ms(field)?),
             "readConcern" => {
                 self.read_concern = Some(value.as_document().ok_or_else(|| {

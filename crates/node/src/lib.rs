@@ -18,7 +18,7 @@ pub mod context;
 pub mod counters;
 pub mod cursors;
 mod failing;
-mod forms;
+pub mod forms;
 pub mod generic;
 pub mod index_builds;
 pub mod index_changes;

@@ -70,6 +70,8 @@ pub struct Specification<R> {
     /// It can be explained. Checks the form of a generic field inside of an `explain`, where most of
     /// them may be anything.
     pub explained: Option<CheckForm>,
+    /// What explains it, in the context of the `explain`, where that does not do so itself.
+    pub explained_by: Option<R>,
     /// The fields that it accepts and that have no effect here.
     pub ignored: &'static [&'static str],
     /// Reading, planning or staging it may take long: unless it is clearly small, all of it runs
@@ -107,6 +109,7 @@ impl<R: Copy> Specification<R> {
             required: &[],
             form: None,
             explained: None,
+            explained_by: None,
             ignored: &[],
             computes: false,
             vital: false,
@@ -175,6 +178,11 @@ impl<R: Copy> Specification<R> {
 
     pub const fn explained(mut self, check: CheckForm) -> Self {
         self.explained = Some(check);
+        self
+    }
+
+    pub const fn explained_by(mut self, run: R) -> Self {
+        self.explained_by = Some(run);
         self
     }
 

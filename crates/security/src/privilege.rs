@@ -27,7 +27,13 @@ impl Privilege {
                 "resource" => {
                     resource = Some(ResourcePattern::parse(field::document(name, value)?)?);
                 }
-                "actions" => actions = Some(parse_actions(field::array(name, value)?)?),
+                "actions" => {
+                    let listed = value.as_array().ok_or_else(|| {
+                        let text = "wrong type for 'actions' field, expected vector array";
+                        DefinitionError::Invalid(text.to_owned())
+                    })?;
+                    actions = Some(parse_actions(listed)?);
+                }
                 _ => {}
             }
         }

@@ -48,8 +48,8 @@ impl RoleName {
         for item in field::fields(document) {
             let (name, value) = item?;
             match name {
-                "role" => role = Some(field::string(name, value)?),
-                "db" => database = Some(field::string(name, value)?),
+                "role" => role = Some(value.as_str().ok_or_else(|| lacks("role"))?),
+                "db" => database = Some(value.as_str().ok_or_else(|| lacks("db"))?),
                 _ => {}
             }
         }

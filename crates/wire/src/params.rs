@@ -177,13 +177,17 @@ pub fn cursor_batch_size(
     let Some(value) = banyan_document::field(body, "cursor") else {
         return Ok(None);
     };
-    let named = |name, value| Field {
+    batch_size_of(Field {
         command,
-        name,
+        name: "cursor",
         value,
-    };
+    })
+}
+
+/// The batch size that such a `cursor` says.
+pub fn batch_size_of(cursor: Field<'_>) -> Result<Option<u64>, CommandError> {
     let mut size = None;
-    for field in fields(command, named("cursor", value).document()?) {
+    for field in fields(cursor.command, cursor.document()?) {
         match field.name {
             "batchSize" if field.is_null() => {}
             "batchSize" => size = Some(field.unsigned()?),

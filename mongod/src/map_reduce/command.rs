@@ -9,14 +9,16 @@ use banyan_execution::Interrupt;
 use banyan_execution::tickets::blocking;
 use banyan_node::commands::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use banyan_node::context::CommandContext;
+use banyan_node::forms;
 use banyan_script::hosts::{Counters, Interrupted, MapReduceJob, Reduced};
 use banyan_script::{JobError, MapReduceSpec};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
 use super::error::Failure;
+use super::explain;
 use super::hosts::hosts;
-use super::input::Prepared;
+use super::input::{self, Prepared};
 use super::output::{self, Writer};
 use super::parameters::{self, BYPASS, Input, Mode, Out};
 use super::reply;
@@ -26,6 +28,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("mapReduce", Run::Future(run))
     .aliases(&["mapreduce"])
     .help("map, reduce and finalize in JavaScript")
     .takes_concern_with_output()
+    .explained(forms::of_explained_read)
+    .explained_by(Run::Future(explain::run))
     .fields(&FIELDS);
 
 /// The fields of the command; the parts of one over several shards know them as well.
@@ -69,16 +73,7 @@ fn map_reduce(ctx: &CommandContext<'_>) -> CommandResult {
         .map_err(|e| e.into_error(interrupt))?;
     let map_ms = reply::milliseconds(started);
     let mut counters = mapped.counters;
-    let inputs = mapped
-        .runs
-        .into_iter()
-        .map(|run| {
-            let documents = run
-                .documents()
-                .map(|document| document.map_err(Failure::from));
-            Box::new(documents) as Box<dyn Iterator<Item = _> + Send>
-        })
-        .collect();
+    let inputs = input::sorted(mapped.runs);
     let mut reply = RawDocumentBuf::new();
     let written = write(ctx, job.reduce(inputs, true), &out, &mut reply);
     counters.output = written.map_err(|failure| failure.into_error(interrupt))?;

@@ -8,17 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use banyan_execution::{
-    CreatedFrom, Executor, Interrupt, InterruptSlot, Planned, ReadView, Request,
+    CreatedFrom, Executor, Interrupt, InterruptSlot, Planned, ReadView, Request, Row,
 };
 use banyan_node::context::CommandContext;
 use banyan_node::errors;
 use banyan_node::reads::{OwnedView, owned_view, query_context};
 use banyan_node::views;
+use banyan_query::QueryError;
 use banyan_query::canonical::{CanonicalQuery, Order, Written};
 use banyan_query::pipeline::names_where;
-use banyan_script::hosts::{Feeder, MapReduceJob, Mapped};
+use banyan_script::hosts::{Feeder, MapReduceJob, Mapped, Run};
 use banyan_storage::{Collection, CollectionId, RecordId, RecordIdFormat, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
+use bson::RawDocumentBuf;
 
 use super::error::Failure;
 use super::parameters::Input;
@@ -59,6 +61,13 @@ impl<'a> Prepared<'a> {
             ..Written::default()
         };
         let query = CanonicalQuery::parse(&written, &context).map_err(errors::query)?;
+        if query.filter.near().is_some() {
+            return Err(CommandError::new(
+                ErrorCode::Location(5626500),
+                "MapReduce internal error :: caused by :: $geoNear, $near, and $nearSphere are not \
+                 allowed in this context",
+            ));
+        }
         let OwnedView {
             ownership,
             catalog,
@@ -85,6 +94,11 @@ impl<'a> Prepared<'a> {
                 ..Request::default()
             },
         })
+    }
+
+    /// The search for what is mapped.
+    pub fn request(&self) -> Request<'a> {
+        self.request.clone()
     }
 
     /// Maps everything; blocks until the lanes are done.
@@ -167,10 +181,26 @@ fn can_share(collection: &Collection, executor: &Executor) -> bool {
     executor.scans_collection() && collection.record_ids() == RecordIdFormat::Number
 }
 
+/// The sorted runs that mapping has left, to be merged.
+pub fn sorted(
+    runs: Vec<Run>,
+) -> Vec<Box<dyn Iterator<Item = Result<RawDocumentBuf, Failure>> + Send>> {
+    let documents = |run: Run| {
+        let documents = run
+            .documents()
+            .map(|document| document.map_err(Failure::from));
+        Box::new(documents) as Box<dyn Iterator<Item = _> + Send>
+    };
+    runs.into_iter().map(documents).collect()
+}
+
 /// One reader; each lane gets every nth batch.
-fn feed_in_turn(executor: Executor, mut feeders: Vec<Feeder>) -> Result<(), Failure> {
+pub fn feed_in_turn(
+    rows: impl Iterator<Item = Result<Row, QueryError>>,
+    mut feeders: Vec<Feeder>,
+) -> Result<(), Failure> {
     let mut next = 0;
-    for row in executor {
+    for row in rows {
         let Some(feeder) = feeders.get_mut(next) else {
             break;
         };

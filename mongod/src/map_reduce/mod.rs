@@ -11,10 +11,13 @@
 //!
 //! [`remote_script`] runs the scripts of what a router computes.
 //!
+//! [`explain`] tells how the first of them would be done.
+//!
 //! Replies count in 64-bit integers: `counts: {input, emit, reduce, output}`.
 
 mod command;
 mod error;
+mod explain;
 mod hosts;
 mod input;
 mod output;

@@ -76,6 +76,14 @@ impl Case {
     }
 }
 
+/// The name of a command, or of the one that it explains.
+pub fn name(command: &Document) -> &str {
+    match command.iter().next() {
+        Some((name, Bson::Document(explained))) if name == "explain" => self::name(explained),
+        first => first.map_or("", |(name, _)| name.as_str()),
+    }
+}
+
 pub fn writes(command: &Document) -> bool {
     let name = command.keys().next().map_or("", String::as_str);
     matches!(name, "update" | "delete" | "insert" | "findAndModify")
@@ -84,7 +92,11 @@ pub fn writes(command: &Document) -> bool {
 /// The command for a collection of this name.
 pub fn on(command: &Document, collection: &str) -> Document {
     let mut command = command.clone();
-    if let Some((_, value)) = command.iter_mut().next()
+    if let Some((name, Bson::Document(explained))) = command.iter_mut().next()
+        && name == "explain"
+    {
+        *explained = on(explained, collection);
+    } else if let Some((_, value)) = command.iter_mut().next()
         && *value == Bson::String(COLLECTION.to_owned())
     {
         *value = Bson::String(collection.to_owned());

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result, bail};
 use bson::Document;
 
-use crate::case::Case;
+use crate::case::{self, Case};
 use crate::compare::Difference;
 use crate::notation;
 
@@ -133,7 +133,7 @@ impl Entry {
             patterns.is_empty() || patterns.iter().any(|pattern| matches(pattern, value))
         };
         let mentioned = |names: &Vec<String>| names.iter().any(|name| mentions(text, name));
-        let name = command.keys().next().map_or("", String::as_str);
+        let name = case::name(command);
         one_of(&self.class, &difference.class)
             && one_of(&self.command, name)
             && one_of(&self.path, &difference.path)

@@ -37,15 +37,26 @@ pub fn addressed(command: &Document, database: &str) -> (String, Document) {
 
 pub fn only_reads(command: &Document) -> bool {
     let name = command.keys().next().map_or("", String::as_str);
+    if name == "aggregate" {
+        return !has_output(command);
+    }
     let reads = [
         "find",
         "count",
         "distinct",
-        "aggregate",
+        "explain",
+        "validate",
         "listIndexes",
         "listCollections",
     ];
     reads.contains(&name)
+}
+
+/// Whether an aggregation ends with a stage that writes.
+fn has_output(aggregate: &Document) -> bool {
+    let stages = aggregate.get_array("pipeline").into_iter().flatten();
+    let last = stages.last().and_then(Bson::as_document);
+    last.is_some_and(|stage| stage.contains_key("$out") || stage.contains_key("$merge"))
 }
 
 /// The commands that show what a story has come to.

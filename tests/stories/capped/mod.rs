@@ -49,7 +49,7 @@ async fn validate(test: &Database, name: &str) -> Result<i64> {
         .run_command(doc! { "validate": name, "full": true })
         .await?;
     ensure!(found.get_bool("valid")?, "{found}");
-    Ok(found.get_i64("nrecords")?)
+    Ok(found.get_i32("nrecords")?.into())
 }
 
 /// The newest documents stay, in the order of their insertion, also after a crash; indexes and
@@ -584,7 +584,7 @@ async fn members_remove_the_same() -> Result<()> {
             let found = test.run_command(doc! { "validate": "big" });
             let found = found.selection_criteria(on_secondary.clone()).await?;
             ensure!(
-                found.get_bool("valid")? && found.get_i64("nrecords")? == 100,
+                found.get_bool("valid")? && found.get_i32("nrecords")? == 100,
                 "{found}"
             );
             Ok(())

@@ -742,6 +742,22 @@ pub fn between(
     let keys = key_order(index, collator);
     let lower = min.map(|min| key_of(index, min, keys)).transpose()?;
     let upper = max.map(|max| key_of(index, max, keys)).transpose()?;
+    // Without an end the bounds end where the keys do, which is an end like others.
+    let first = || outermost(index, RawBsonRef::MinKey, RawBsonRef::MaxKey);
+    let last = || outermost(index, RawBsonRef::MaxKey, RawBsonRef::MinKey);
+    let comes_before = match (&lower, &upper) {
+        (Some(lower), Some(upper)) => lower < upper,
+        (Some(lower), None) => *lower < last(),
+        (None, Some(upper)) => first() < *upper,
+        (None, None) => true,
+    };
+    if !comes_before && !index.is_clustered() {
+        return Err(QueryError::new(
+            ErrorKind::Location(51175),
+            "The value provided for min() does not come before the value provided for max() in \
+             the hinted index",
+        ));
+    }
     let range = KeyRange {
         lower: lower.map_or(Bound::Unbounded, Bound::Included),
         upper: upper.map_or(Bound::Unbounded, Bound::Excluded),
@@ -755,6 +771,16 @@ pub fn between(
         };
     }
     Ok(bounds)
+}
+
+/// The key of which each field has one value, another one where it descends.
+fn outermost(index: &Index, ascending: RawBsonRef<'_>, descending: RawBsonRef<'_>) -> Vec<u8> {
+    let fields = index.pattern.fields.iter();
+    let values = fields.flat_map(|(_, order)| match order {
+        FieldOrder::Descending => encode(descending, *order),
+        _ => encode(ascending, FieldOrder::Ascending),
+    });
+    values.collect()
 }
 
 fn key_of(index: &Index, values: &RawDocument, keys: KeyOrder<'_>) -> Result<Vec<u8>, QueryError> {

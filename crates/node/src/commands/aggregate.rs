@@ -71,7 +71,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("aggregate", table::Run::Future(
 /// What fields of all commands have to be that the parser of this one reads as its own.
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
-        "maxTimeMS" if !field.is_null() => field.i64().map(drop),
+        "maxTimeMS" if !field.is_null() => check_time(field),
         "readConcern" | "runtimeConstants" => field.document_or_null().map(drop),
         BYPASS => field.bool().map(drop),
         collection_uuid::FIELD => collection_uuid::check_form(field),
@@ -80,9 +80,19 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     }
 }
 
+/// How long it may take, as far as this command's own parser looks at it.
+fn check_time(field: Field<'_>) -> Result<(), CommandError> {
+    match field.i64()? {
+        0.. => Ok(()),
+        milliseconds => Err(CommandError::new(
+            ErrorCode::Location(51024),
+            format!("BSON field 'maxTimeMS' value must be >= 0, actual value '{milliseconds}'"),
+        )),
+    }
+}
+
 fn check_explained(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
-        "maxTimeMS" if !field.is_null() => field.unsigned().map(drop),
         "writeConcern" => {
             if let Some(concern) = field.document_or_null()? {
                 WriteConcern::parse(concern)?;
@@ -162,6 +172,20 @@ impl<'a> Parameters<'a> {
             context.javascript = ctx.node.javascript(ctx.interrupt());
         }
         Ok(context)
+    }
+
+    /// Whether all that it does is what a `find` can do with its filter and projection.
+    fn only_projects(&self) -> bool {
+        let is = |stage: &&RawDocument, wanted: &str| {
+            let mut names = stage.iter().flatten().map(|(name, _)| name.as_str());
+            names.next() == Some(wanted)
+        };
+        match self.stages.split_last() {
+            Some((last, before)) => {
+                is(last, "$project") && before.iter().all(|stage| is(stage, "$match"))
+            }
+            None => true,
+        }
     }
 
     /// What the client reads.
@@ -733,12 +757,15 @@ pub fn explain(
         let request = leading.request(ctx, &parameters);
         let counts = request.goal == Goal::Count;
         take_leading(&mut pipeline);
+        let around = Around {
+            fails: !pipeline.is_empty() && !parameters.only_projects(),
+            ..Around::default()
+        };
         let run = |executor: &mut Executor| {
             let (found, run) = run_stages(ctx, &mut pipeline, executor, counts)?;
             stages = run;
             Ok(found)
         };
-        let around = Around::default();
         let cursor = explain_run(ctx, collection, request, around, verbosity, run)?;
         if pipeline.is_empty() && !is_near {
             return Ok(finish(ctx, body, cursor));
@@ -753,7 +780,5 @@ pub fn explain(
     for stage in stages {
         explained.push(stage);
     }
-    let mut reply = rawdoc! { "explainVersion": "1" };
-    reply.append(cstr!("stages"), explained);
-    Ok(finish(ctx, body, reply))
+    Ok(finish(ctx, body, rawdoc! { "stages": explained }))
 }

@@ -3,6 +3,7 @@
 
 use banyan_access::check::Access;
 use banyan_process::figures::{LatencySum, OperationClass, SparseLatency};
+use banyan_replication::time_series;
 use banyan_security::Action;
 use banyan_storage::Collection;
 use banyan_wire::{CommandError, ErrorCode};
@@ -10,7 +11,6 @@ use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use super::list_databases::index_bytes;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
-use super::time_series;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::names::collection_name;
@@ -48,9 +48,8 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     }
     let catalog = ctx.node.replica.store.catalog();
     let collection = catalog.get(ctx.database(), name);
-    if let Some((buckets, _)) = time_series::named(ctx, name) {
-        return Ok(of_time_series(&namespace, &buckets, scale));
-    }
+    let buckets = time_series::find(&catalog, ctx.database(), name).map(|(buckets, _)| buckets);
+    let collection = collection.or(buckets.as_ref());
     if collection.is_none() {
         views::refuse_named(ctx)?;
     }
@@ -58,28 +57,6 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     append_storage_stats(&mut reply, collection.map(|c| &**c), scale);
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)
-}
-
-/// Those of the buckets, of which there are other numbers than of measurements.
-fn of_time_series(namespace: &str, buckets: &Collection, scale: i64) -> RawDocumentBuf {
-    let mut stats = RawDocumentBuf::new();
-    append_storage_stats(&mut stats, Some(buckets), scale);
-    let count = i64::try_from(buckets.documents()).unwrap_or(i64::MAX);
-    let mut own = rawdoc! {
-        "bucketsNs": buckets.namespace.as_str(),
-        "bucketCount": number(count),
-    };
-    if let Ok(Some(average)) = stats.get("avgObjSize") {
-        own.append(cstr!("avgBucketSize"), average);
-    }
-    let mut reply = rawdoc! { "ns": namespace, "timeseries": own };
-    for (name, value) in stats.iter().flatten() {
-        if !matches!(name.as_str(), "count" | "avgObjSize") {
-            reply.append(name, value);
-        }
-    }
-    reply.append(cstr!("ok"), 1.0);
-    reply
 }
 
 /// What sizes are divided by.
@@ -111,16 +88,25 @@ pub fn append_storage_stats(
     let indexes = &collection.indexes;
     let index_total = index_bytes(collection);
     reply.append(cstr!("size"), scaled(bytes));
-    reply.append(
-        cstr!("count"),
-        number(i64::try_from(documents).unwrap_or(i64::MAX)),
-    );
-    if let Some(average) = bytes.checked_div(documents) {
-        // Of one document, so never scaled.
-        reply.append(
-            cstr!("avgObjSize"),
-            number(i64::try_from(average).unwrap_or(i64::MAX)),
-        );
+    let count = number(i64::try_from(documents).unwrap_or(i64::MAX));
+    // Of one document, so never scaled.
+    let average = bytes.checked_div(documents);
+    let average = average.map(|average| number(i64::try_from(average).unwrap_or(i64::MAX)));
+    if time_series::of(collection).is_some() {
+        // Of buckets there are other numbers than of measurements.
+        let mut own = rawdoc! {
+            "bucketsNs": collection.namespace.as_str(),
+            "bucketCount": count,
+        };
+        if let Some(average) = average {
+            own.append(cstr!("avgBucketSize"), average);
+        }
+        reply.append(cstr!("timeseries"), own);
+    } else {
+        reply.append(cstr!("count"), count);
+        if let Some(average) = average {
+            reply.append(cstr!("avgObjSize"), average);
+        }
     }
     reply.append(cstr!("numOrphanDocs"), 0);
     reply.append(cstr!("storageSize"), scaled(bytes));

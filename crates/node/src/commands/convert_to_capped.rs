@@ -29,6 +29,7 @@ use crate::errors;
 use crate::index_builds;
 use crate::index_changes;
 use crate::names::check_collection_name;
+use crate::params;
 use crate::views;
 use crate::virtual_collections::local;
 
@@ -100,7 +101,15 @@ fn clone<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 ));
             }
         };
-        let limits = limits(ctx)?;
+        // That there may be no such size is told when all else is right.
+        let size = ctx
+            .field("size")
+            .and_then(|size| params::number(size.value));
+        let is_negative = size.is_some_and(|size| size < 0);
+        let limits = match limits(ctx) {
+            Err(error) if !is_negative => return Err(error),
+            limits => limits,
+        };
         let is_temporary = match ctx.field("temp") {
             Some(field) => field.bool()?,
             None => false,
@@ -133,7 +142,7 @@ fn clone<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 format!("Invalid system namespace: {to}"),
             ));
         }
-        let mut options = with_own_count(limits, &source).among(&source.options);
+        let mut options = with_own_count(limits?, &source).among(&source.options);
         if is_temporary {
             options.append(cstr!("temp"), true);
         }

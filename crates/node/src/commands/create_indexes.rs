@@ -233,13 +233,16 @@ impl<'a> Asked<'a> {
 
     /// As they are kept.
     fn normalized(&self) -> Result<Vec<RawDocumentBuf>, CommandError> {
+        // Of all of them it is looked at first when documents are over, then what strings are
+        // compared by.
+        for check in [index_outline::check_expiry, index_outline::check_collation] {
+            for spec in &self.specs {
+                check(spec).map_err(|error| unless_named(spec, error))?;
+            }
+        }
         let normalized = self.specs.iter().enumerate().map(|(at, spec)| {
-            let kept = index_outline::normalize(spec, self.ignores_unknown).map_err(|error| {
-                match index_expiry::names_specification(&error) {
-                    true => error,
-                    false => in_specification(spec, error),
-                }
-            })?;
+            let kept = index_outline::normalize(spec, self.ignores_unknown);
+            let kept = kept.map_err(|error| unless_named(spec, error))?;
             let original = self.originals.as_ref();
             let original = original.and_then(|(asked, series)| Some((asked.get(at)?, series)));
             Ok(match original {
@@ -325,6 +328,7 @@ fn fresh(
             geo_indexes::check_collation(key, collation)?;
         }
         refuse_unique_hash(&spec)?;
+        geo_indexes::check_plane(&spec)?;
         if let Some(rules) = &rules {
             if spec.get_bool("prepareUnique").unwrap_or(false) {
                 return Err(CommandError::new(
@@ -405,6 +409,14 @@ impl Outcome {
         }
         reply.append(cstr!("ok"), 1.0);
         reply
+    }
+}
+
+/// The same for errors of which some show the specification already.
+fn unless_named(spec: &RawDocument, error: CommandError) -> CommandError {
+    match index_expiry::names_specification(&error) {
+        true => error,
+        false => in_specification(spec, error),
     }
 }
 

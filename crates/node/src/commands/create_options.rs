@@ -240,6 +240,7 @@ fn check_id_index(index: &RawDocument, named: &RawDocument) -> Result<(), Comman
     if !key.is_some_and(specification::is_id_key) {
         return Err(bad("The field 'key' for an _id index must be {_id: 1}"));
     }
+    key.map_or(Ok(()), specification::check_id_key)?;
     specification::normalize(named).map(drop)
 }
 

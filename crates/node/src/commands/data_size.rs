@@ -5,6 +5,8 @@ use std::time::Instant;
 use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
 use banyan_document::is_true;
+use banyan_replication::views::refuse as refuse_view;
+use banyan_storage::{Collection, Index, Namespace, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -12,7 +14,7 @@ use super::coll_stats::number;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
 use crate::errors;
-use crate::names::check_collection_name;
+use crate::names::{check_database_name, check_outline};
 use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("dataSize", Run::Future(run))
@@ -48,25 +50,32 @@ async fn data_size(ctx: &CommandContext<'_>) -> CommandResult {
             format!("Invalid namespace specified '{name}'"),
         ));
     };
-    check_collection_name(database, collection)?;
+    check_outline(database, collection)?;
+    check_database_name(database)?;
     let bound = |name| match ctx.field(name).map(|field| field.value) {
         None => Ok(None),
         Some(RawBsonRef::Document(bound)) => Ok(Some(bound)),
-        Some(_) => Err(both(&format!("{name} key must be an object"))),
+        Some(_) => Err(refused(&format!("{name} key must be an object"))),
     };
     let (min, max) = (bound("min")?, bound("max")?);
     // Anything else is as if it were not there.
     let pattern = ctx
         .field("keyPattern")
         .and_then(|field| field.value.as_document());
-    let size = match (min, max) {
-        (None, None) => whole(ctx, database, collection)?,
-        (Some(_), None) => return Err(both("max must be set if min is set")),
-        (None, Some(_)) => return Err(both("min must be set if max is set")),
-        (Some(min), Some(max)) => {
-            let range = range(collection, pattern, min, max);
+    match (min, max) {
+        (Some(_), None) => return Err(refused("max must be set if min is set")),
+        (None, Some(_)) => return Err(refused("min must be set if max is set")),
+        _ => {}
+    }
+    refuse_view(&ctx.node.replica, &Namespace::new(database, collection))?;
+    let (catalog, snapshot) = ctx.view();
+    let size = match (catalog.get(database, collection), min, max) {
+        (None, ..) => None,
+        (Some(found), Some(min), Some(max)) => {
+            let range = range(found, pattern, min, max)?;
             Some(of_range(ctx, database, collection, range).await?)
         }
+        (Some(found), ..) => Some(whole(found, &snapshot)?),
     };
     let estimate = ctx
         .field("estimate")
@@ -84,33 +93,25 @@ async fn data_size(ctx: &CommandContext<'_>) -> CommandResult {
     Ok(reply)
 }
 
-fn both(text: &str) -> CommandError {
+fn refused(text: &str) -> CommandError {
     CommandError::new(ErrorCode::BadValue, text)
 }
 
-/// What is known of the whole collection, if there is one.
-fn whole(
-    ctx: &CommandContext<'_>,
-    database: &str,
-    collection: &str,
-) -> Result<Option<Size>, CommandError> {
-    let (catalog, snapshot) = ctx.view();
-    let Some(found) = catalog.get(database, collection) else {
-        return Ok(None);
-    };
-    let (documents, bytes) = snapshot.counts(found.id).map_err(errors::storage)?;
-    Ok(Some(Size { bytes, documents }))
+/// What is known of a whole collection.
+fn whole(collection: &Collection, snapshot: &Snapshot) -> Result<Size, CommandError> {
+    let (documents, bytes) = snapshot.counts(collection.id).map_err(errors::storage)?;
+    Ok(Size { bytes, documents })
 }
 
-/// The sizes of the documents between two keys of an index, which is that of the bounds if none is
-/// named.
+/// The search for the documents between two keys, or beginnings of keys, of an index that begins with
+/// the fields of the bounds, or with those that are named.
 fn range(
-    collection: &str,
+    collection: &Collection,
     pattern: Option<&RawDocument>,
     min: &RawDocument,
     max: &RawDocument,
-) -> RawDocumentBuf {
-    let hint = match pattern {
+) -> Result<RawDocumentBuf, CommandError> {
+    let pattern = match pattern {
         Some(pattern) => pattern.to_owned(),
         None => {
             let mut pattern = RawDocumentBuf::new();
@@ -120,13 +121,70 @@ fn range(
             pattern
         }
     };
-    rawdoc! {
-        "find": collection,
-        "min": min.to_owned(),
-        "max": max.to_owned(),
-        "hint": hint,
-        "projection": { "_id": 0, "size": { "$bsonSize": "$$ROOT" } },
+    for bound in [min, max] {
+        if !names(bound).eq(names(&pattern)) {
+            return Err(CommandError::new(
+                ErrorCode::Location(16634),
+                format!(
+                    "field names of bound {} do not match those of keyPattern {}",
+                    errors::shown(RawBsonRef::Document(bound)),
+                    errors::shown(RawBsonRef::Document(&pattern))
+                ),
+            ));
+        }
     }
+    let mut indexes = collection.indexes.iter();
+    let Some(index) = indexes.find(|index| begins_with(index, &pattern)) else {
+        return Err(refused("couldn't find valid index containing key pattern"));
+    };
+    let key = index.spec.get_document("key");
+    let key = key.map_err(|error| errors::internal(error.to_string()))?;
+    Ok(rawdoc! {
+        "find": collection.namespace.collection(),
+        "min": extended(min, key),
+        "max": extended(max, key),
+        "hint": key.to_owned(),
+        "projection": { "_id": 0, "size": { "$bsonSize": "$$ROOT" } },
+    })
+}
+
+fn names(document: &RawDocument) -> impl Iterator<Item = &str> {
+    document.iter().flatten().map(|(name, _)| name.as_str())
+}
+
+/// Whether the index has one key for every document, which begins with these fields.
+fn begins_with(index: &Index, pattern: &RawDocument) -> bool {
+    let Ok(key) = index.spec.get_document("key") else {
+        return false;
+    };
+    let mut fields = key.iter().flatten();
+    let alike = |(name, order)| {
+        let number = params::number(order);
+        number.is_some()
+            && fields
+                .next()
+                .is_some_and(|(n, o)| n == name && params::number(o) == number)
+    };
+    pattern.iter().flatten().all(alike)
+        && !index.is_multikey()
+        && index.partial_filter.is_none()
+        && index.pattern.collator.is_none()
+}
+
+/// A bound as a key of the whole index: the lowest that begins with it.
+fn extended(bound: &RawDocument, key: &RawDocument) -> RawDocumentBuf {
+    let mut extended = bound.to_owned();
+    for (name, order) in key.iter().flatten().skip(bound.iter().count()) {
+        let descends = params::number(order).is_some_and(|order| order < 0);
+        extended.append(
+            name,
+            match descends {
+                true => RawBsonRef::MaxKey,
+                false => RawBsonRef::MinKey,
+            },
+        );
+    }
+    extended
 }
 
 async fn of_range(

@@ -4,13 +4,14 @@ use banyan_access::check::Access;
 use banyan_query::view;
 use banyan_replication::time_series;
 use banyan_security::Action;
-use bson::rawdoc;
+use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use super::coll_stats::{number, scale};
 use super::list_databases::index_bytes;
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::names::check_database_name;
+use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("dbStats", Run::Inline(run))
     .access(Access::Database(Action::DbStats))
@@ -48,7 +49,12 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         bytes as f64 / objects as f64
     };
     let (used, total) = file_system(&ctx.node.info.dbpath);
-    Ok(rawdoc! {
+    let free = ctx
+        .field("freeStorage")
+        .and_then(|f| params::number(f.value));
+    // Nothing is kept for later: all collections lie in the same files.
+    let free = free.is_some_and(|free| free != 0).then_some(0.0);
+    let mut reply = rawdoc! {
         "db": ctx.database(),
         "collections": collections,
         "views": views,
@@ -56,14 +62,23 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         "avgObjSize": average,
         "dataSize": scaled(bytes),
         "storageSize": scaled(bytes),
-        "indexes": number(long(indexes)),
-        "indexSize": scaled(index_size),
-        "totalSize": scaled(bytes + index_size),
-        "scaleFactor": scale_factor as f64,
-        "fsUsedSize": scaled(used),
-        "fsTotalSize": scaled(total),
-        "ok": 1.0,
-    })
+    };
+    let append_free = |reply: &mut RawDocumentBuf, name| {
+        if let Some(free) = free {
+            reply.append(name, free);
+        }
+    };
+    append_free(&mut reply, cstr!("freeStorageSize"));
+    reply.append(cstr!("indexes"), number(long(indexes)));
+    reply.append(cstr!("indexSize"), scaled(index_size));
+    append_free(&mut reply, cstr!("indexFreeStorageSize"));
+    reply.append(cstr!("totalSize"), scaled(bytes + index_size));
+    append_free(&mut reply, cstr!("totalFreeStorageSize"));
+    reply.append(cstr!("scaleFactor"), scale_factor as f64);
+    reply.append(cstr!("fsUsedSize"), scaled(used));
+    reply.append(cstr!("fsTotalSize"), scaled(total));
+    reply.append(cstr!("ok"), 1.0);
+    Ok(reply)
 }
 
 /// Bytes used and bytes in all on the file system under the data.

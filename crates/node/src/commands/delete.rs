@@ -133,7 +133,7 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
     // Once for all statements: it looks through the whole request.
     let context = query_context(ctx, collection, variables, of_collection(ctx, collection));
     let mut report = WriteReport::new(ordered(ctx)?);
-    let context = collection_uuid::check_unless_view(ctx, collection).and(context);
+    let context = collection_uuid::check_written(ctx, collection).and(context);
     let context = match context {
         Ok(context) => context,
         Err(error) => {

@@ -34,15 +34,19 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 "BSON field 'explain.explain' is the wrong type, expected type 'object'",
             ));
         };
-        let verbosity = ctx.field("verbosity").filter(|field| !field.is_null());
-        let verbosity = Verbosity::parse(verbosity)?;
-        check(ctx, inner)?;
+        let verbosity = Verbosity::of(ctx)?;
+        let spec = check(ctx, inner)?;
         if let Some((name, view)) = viewed(ctx, inner)? {
             let body = of_view(ctx, inner, &view)?;
             aggregate::prepare_explanation(ctx, Some((name, &view)), &body).await?;
             return ctx
                 .compute(|| aggregate::explain(ctx, &body, verbosity))
                 .await;
+        }
+        match spec.explained_by {
+            Some(Run::Inline(run)) => return run(ctx),
+            Some(Run::Future(run) | Run::Either(_, run)) => return run(ctx).await,
+            None => {}
         }
         if verbosity > Verbosity::Planner && name_of(inner) == "aggregate" {
             aggregate::prepare_explanation(ctx, None, inner).await?;
@@ -51,8 +55,11 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     })
 }
 
-/// Refuses a command that could not be run as it stands.
-fn check(ctx: &CommandContext<'_>, inner: &RawDocument) -> Result<(), CommandError> {
+/// The command, unless it could not be run as it stands.
+fn check(
+    ctx: &CommandContext<'_>,
+    inner: &RawDocument,
+) -> Result<&'static CommandSpec, CommandError> {
     if let Some(database) = banyan_document::field(inner, "$db") {
         return Err(refused_database(ctx, inner, database));
     }
@@ -83,7 +90,8 @@ fn check(ctx: &CommandContext<'_>, inner: &RawDocument) -> Result<(), CommandErr
         ),
         "aggregate" => BatchOptions::from_cursor_field(spec.name, inner).map(drop),
         _ => Ok(()),
-    }
+    }?;
+    Ok(spec)
 }
 
 fn unexplained(name: &str) -> CommandError {
@@ -317,7 +325,9 @@ fn explain_update(
         is_upsert: statement.upsert,
         ..own.unwrap_or(context)
     };
-    Update::parse(statement.update, &statement.array_filters, &context).map_err(errors::query)?;
+    let parsed = Update::parse(statement.update, &statement.array_filters, &context);
+    let parsed = parsed.map_err(errors::query)?;
+    update::check_multi(&statement, &parsed)?;
     explain_write(ctx, &parameters, &context, "UPDATE", verbosity)
 }
 
@@ -362,6 +372,15 @@ fn explain_find_and_modify(
     if let Some(fields) = asked.fields {
         let projection = Projection::parse_beside(fields, Some(asked.query), &context);
         projection.map_err(errors::query)?;
+    }
+    // What is wrong with the search is told before it is looked where it would be.
+    parameters.canonical(&context)?;
+    let catalog = ctx.node.replica.store.catalog();
+    if catalog.database(ctx.database()).is_none() {
+        return Err(CommandError::new(
+            ErrorCode::NamespaceNotFound,
+            format!("database {} does not exist", ctx.database()),
+        ));
     }
     let write = if asked.remove { "DELETE" } else { "UPDATE" };
     explain_write(ctx, &parameters, &context, write, verbosity)

@@ -6,10 +6,11 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::raw::CString;
 use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
+use super::write_report::ends_command;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::info;
-use crate::params::Field;
+use crate::params;
 use crate::reads;
 
 /// How much is told.
@@ -21,8 +22,9 @@ pub enum Verbosity {
 }
 
 impl Verbosity {
-    pub fn parse(field: Option<Field<'_>>) -> Result<Verbosity, CommandError> {
-        let Some(field) = field else {
+    /// What an `explain` asks for.
+    pub fn of(ctx: &CommandContext<'_>) -> Result<Verbosity, CommandError> {
+        let Some(field) = ctx.field("verbosity").filter(|field| !field.is_null()) else {
             return Ok(Verbosity::AllPlans);
         };
         match field.str()? {
@@ -42,11 +44,15 @@ impl Verbosity {
 
 /// What a command does with the documents that its plan finds.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Around {
+pub struct Around<'a> {
     /// Counts them, all but the first so many.
     pub count: Option<u64>,
     /// `UPDATE` or `DELETE`.
     pub write: Option<&'static str>,
+    /// What goes wrong when it runs is an error of the explanation, and not told in it.
+    pub fails: bool,
+    /// Computes this of each of them.
+    pub projection: Option<&'a RawDocument>,
 }
 
 /// Explains a search for documents.
@@ -54,7 +60,7 @@ pub fn explain_request(
     ctx: &CommandContext<'_>,
     collection: &str,
     request: Request<'_>,
-    around: Around,
+    around: Around<'_>,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
     let most = request.wanted.unwrap_or(u64::MAX);
@@ -67,7 +73,7 @@ pub fn explain_run(
     ctx: &CommandContext<'_>,
     collection: &str,
     request: Request<'_>,
-    around: Around,
+    around: Around<'_>,
     verbosity: Verbosity,
     run: impl FnOnce(&mut Executor) -> Result<u64, CommandError>,
 ) -> Result<RawDocumentBuf, CommandError> {
@@ -101,19 +107,31 @@ pub fn explain_run(
         .map(|plan| around.over(plan, None))
         .collect();
     planner.append(cstr!("rejectedPlans"), rejected);
-    let mut reply = rawdoc! { "explainVersion": "1", "queryPlanner": planner };
+    let mut reply = rawdoc! { "queryPlanner": planner };
     if verbosity > Verbosity::Planner {
-        let found = run(&mut executor)?;
-        // A count and a write return no documents.
-        let returned = if around.is_nothing() { found } else { 0 };
-        let mut stats = rawdoc! {
-            "executionSuccess": true,
-            "nReturned": clamp(returned),
-            "executionTimeMillis": clamp(executor.milliseconds()),
-            "totalKeysExamined": clamp(executor.stats.keys()),
-            "totalDocsExamined": clamp(executor.stats.documents()),
+        let ran = match run(&mut executor) {
+            Err(error) if around.fails || ends_command(&error) => return Err(error),
+            ran => ran,
         };
-        let stages = around.over(executor.explain_run(), Some(found));
+        let run = executor.explain_run();
+        // What was found before it went wrong.
+        let found = ran.as_ref().ok().copied();
+        let found = found.unwrap_or_else(|| returned_by(&run));
+        // A count and a write return no documents.
+        let returned = if around.returns() { found } else { 0 };
+        let mut stats = rawdoc! { "executionSuccess": ran.is_ok() };
+        if let Err(error) = &ran {
+            stats.append(cstr!("errorMessage"), error.message.as_str());
+            stats.append(cstr!("errorCode"), error.code.code());
+        }
+        stats.append(cstr!("nReturned"), clamp(returned));
+        stats.append(cstr!("executionTimeMillis"), clamp(executor.milliseconds()));
+        stats.append(cstr!("totalKeysExamined"), clamp(executor.stats.keys()));
+        stats.append(
+            cstr!("totalDocsExamined"),
+            clamp(executor.stats.documents()),
+        );
+        let stages = around.over(run, Some(found));
         stats.append(cstr!("executionStages"), stages);
         if verbosity == Verbosity::AllPlans {
             let tried: RawArrayBuf = executor.explain_candidates().cloned().collect();
@@ -124,18 +142,29 @@ pub fn explain_run(
     Ok(reply)
 }
 
+/// How many documents a plan that ran says it has returned.
+fn returned_by(run: &RawDocument) -> u64 {
+    let returned = run.get("nReturned").ok().flatten();
+    let returned = returned.and_then(params::number);
+    returned.map_or(0, |returned| u64::try_from(returned).unwrap_or(0))
+}
+
 /// A hash as MongoDB shows it.
 pub fn hex(hash: Option<u32>) -> String {
     format!("{:08X}", hash.unwrap_or_default())
 }
 
-impl Around {
-    fn is_nothing(&self) -> bool {
+impl Around<'_> {
+    /// Whether the documents that were found are those that are returned.
+    fn returns(&self) -> bool {
         self.count.is_none() && self.write.is_none()
     }
 
     /// The stage of the command around a plan; `found` documents, if it has run.
     fn over(&self, plan: RawDocumentBuf, found: Option<u64>) -> RawDocumentBuf {
+        if let Some(projection) = self.projection {
+            return computed(projection, plan, found);
+        }
         let name = match (self.write, self.count) {
             (Some(write), _) => write,
             (None, Some(_)) => "COUNT",
@@ -163,12 +192,31 @@ impl Around {
     }
 }
 
-/// Adds what every explanation ends with.
+/// A projection that computes something of each document of a plan. There is nothing to compute
+/// where no document can be.
+fn computed(projection: &RawDocument, plan: RawDocumentBuf, found: Option<u64>) -> RawDocumentBuf {
+    if plan.get_str("stage").is_ok_and(|stage| stage == "EOF") {
+        return plan;
+    }
+    let mut stage = rawdoc! { "stage": "PROJECTION_DEFAULT" };
+    if let Some(found) = found {
+        stage.append(cstr!("nReturned"), clamp(found));
+    }
+    stage.append(cstr!("transformBy"), projection);
+    stage.append(cstr!("inputStage"), plan);
+    stage
+}
+
+/// Adds what every explanation begins and ends with.
 pub fn finish(
     ctx: &CommandContext<'_>,
     inner: &RawDocument,
-    mut reply: RawDocumentBuf,
+    explained: RawDocumentBuf,
 ) -> RawDocumentBuf {
+    let mut reply = rawdoc! { "explainVersion": "1" };
+    for (name, value) in explained.iter().flatten() {
+        reply.append(name, value);
+    }
     let (host, _) = ctx
         .node
         .info

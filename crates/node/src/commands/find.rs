@@ -157,6 +157,7 @@ impl<'a> Parameters<'a> {
             }
         }
         check_collection_name(database, parameters.collection)?;
+        parameters.check_ends()?;
         if number_to_return.is_some() {
             return Err(parameters.refuse_number_to_return());
         }
@@ -168,6 +169,18 @@ impl<'a> Parameters<'a> {
         }
         parameters.check_tail()?;
         Ok(parameters)
+    }
+
+    /// Both ends are keys of one index.
+    fn check_ends(&self) -> Result<(), CommandError> {
+        let names = |end: &'a RawDocument| end.iter().flatten().map(|(name, _)| name);
+        match (self.min, self.max) {
+            (Some(min), Some(max)) if !names(min).eq(names(max)) => Err(CommandError::new(
+                ErrorCode::Location(51176),
+                "min and max must have the same field names",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// `ntoreturn` is what a find has that came as a message of old, which no command is.
@@ -396,11 +409,16 @@ fn reply(ctx: &CommandContext<'_>, parameters: &Parameters<'_>, ready: Ready<'_>
     let blocking_sort = executor.has_blocking_sort();
     ctx.work.sorts.add(u64::from(blocking_sort));
     let stats = executor.stats.clone();
+    let batch = BatchOptions {
+        // Nothing will ever come of a collection that is not there.
+        single: parameters.batch.single || !executor.has_collection(),
+        ..parameters.batch
+    };
     let mut cursor = Cursor::new(namespace, Box::new(executor), ctx.slot().clone());
     cursor.stats = Some(stats);
     cursor.remaining = parameters.limit;
     cursor.no_timeout = parameters.no_timeout;
-    first::reply(ctx, cursor, parameters.batch)
+    first::reply(ctx, cursor, batch)
 }
 
 /// A tailable cursor: in the order in which the collection grows, and on from there.

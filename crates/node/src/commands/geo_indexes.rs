@@ -122,8 +122,17 @@ pub fn check_whole(field: Field<'_>) -> Result<(), CommandError> {
     }
 }
 
-/// Whether the options give a square that can be cut.
-pub fn check_grid(options: &RawDocument) -> Result<(), CommandError> {
+/// Whether the options of an index over points of a plane give a square that can be cut.
+pub fn check_plane(spec: &RawDocument) -> Result<(), CommandError> {
+    let key = spec.get_document("key").into_iter();
+    let mut orders = key.flat_map(|key| key.iter().flatten());
+    match orders.any(|(_, order)| order == RawBsonRef::String("2d")) {
+        true => check_grid(spec),
+        false => Ok(()),
+    }
+}
+
+fn check_grid(options: &RawDocument) -> Result<(), CommandError> {
     let refused = |error: GridError| {
         let code = match error {
             GridError::Bits(_) | GridError::Region(..) => ErrorCode::InvalidOptions,

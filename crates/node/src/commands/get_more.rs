@@ -34,8 +34,27 @@ pub static SPEC: CommandSpec = CommandSpec::new("getMore", Run::Future(run))
 fn check_form(field: Field<'_>) -> Result<(), CommandError> {
     match field.name {
         "maxTimeMS" if !field.is_null() => field.i64().map(drop),
+        "lastKnownCommittedOpTime" => check_time(field),
+        "term" => match field.value {
+            RawBsonRef::Int64(_) => Ok(()),
+            _ if field.is_null() => Ok(()),
+            _ => Err(field.wrong_type("type 'long'")),
+        },
         _ => Ok(()),
     }
+}
+
+/// A place in an oplog, as members tell of it.
+fn check_time(field: Field<'_>) -> Result<(), CommandError> {
+    let Some(time) = field.document_or_null()? else {
+        return Ok(());
+    };
+    for part in ["ts", "t"] {
+        if banyan_document::field(time, part).is_none() {
+            return Err(params::missing_field("OpTimeBase", part));
+        }
+    }
+    Ok(())
 }
 
 /// How long a `getMore` on a waiting cursor stays when the client names no time.
@@ -60,6 +79,9 @@ impl Parameters {
 fn parse(ctx: &CommandContext<'_>) -> Result<Parameters, CommandError> {
     let id = match ctx.argument() {
         Some(RawBsonRef::Int64(id)) => id,
+        Some(value) if params::is_null(value) => {
+            return Err(params::missing_field("getMore", "getMore"));
+        }
         Some(value) => {
             let field = Field {
                 command: "getMore",
@@ -102,7 +124,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let parameters = parse(ctx)?;
         let node = ctx.node;
         let mut cursor = check_out(ctx, &parameters).await?;
-        if ctx.deadline.is_some() && cursor.tail != Tail::Waits {
+        if ctx.generic.max_time_ms.is_some() && cursor.tail != Tail::Waits {
             node.cursors.put_back(parameters.id, cursor)?;
             return Err(CommandError::new(
                 ErrorCode::BadValue,

@@ -3,10 +3,11 @@
 use banyan_access::check::Access;
 use banyan_security::Action;
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBson, RawBsonRef, RawDocumentBuf, cstr};
+use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::table::{CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
+use crate::params;
 
 pub static SPEC: CommandSpec = CommandSpec::new("getParameter", Run::Inline(run))
     .access(Access::Cluster(Action::GetParameter))
@@ -20,7 +21,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let mut reply = RawDocumentBuf::new();
     let everything = match ctx.argument() {
         Some(RawBsonRef::String(star)) => star == "*",
-        Some(RawBsonRef::Document(options)) => options.get_bool("allParameters").unwrap_or(false),
+        Some(RawBsonRef::Document(options)) => wants_all(options)?,
         _ => false,
     };
     let mut found = 0;
@@ -47,6 +48,20 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     }
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)
+}
+
+/// Whether options ask for all parameters.
+fn wants_all(options: &RawDocument) -> Result<bool, CommandError> {
+    let mut all = false;
+    for field in params::fields("getParameter", options) {
+        match field.name {
+            "allParameters" if !field.is_null() => all = field.bool()?,
+            "showDetails" if !field.is_null() => drop(field.bool()?),
+            "allParameters" | "showDetails" => {}
+            unknown => return Err(params::unknown_field("getParameter", unknown)),
+        }
+    }
+    Ok(all)
 }
 
 fn append(reply: &mut RawDocumentBuf, name: &str, value: RawBson) {

@@ -8,6 +8,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::clustered::{CLUSTERED_OPTION, EXPIRE};
 use super::geo_indexes;
+use super::index_expiry;
 use super::index_key;
 use super::index_specification as specification;
 use crate::errors;
@@ -61,8 +62,39 @@ pub fn check(spec: &RawDocument, ignores_unknown: bool) -> Result<(), CommandErr
     let is_id = specification::is_id_key(key);
     if is_id {
         check_id_options(spec)?;
+        specification::check_id_key(key)?;
     }
     specification::check_name(name, is_id)
+}
+
+/// When documents are over, if the index is to tell.
+pub fn check_expiry(spec: &RawDocument) -> Result<(), CommandError> {
+    let Some(value) = spec.get(EXPIRE).ok().flatten() else {
+        return Ok(());
+    };
+    let field = Field {
+        command: "createIndexes.indexes",
+        name: EXPIRE,
+        value,
+    };
+    index_expiry::of_new(field, spec)?;
+    match spec.get_document("key") {
+        Ok(key) => index_expiry::check_fields(spec, key),
+        Err(_) => Ok(()),
+    }
+}
+
+/// What strings are compared by, if the index says so.
+pub fn check_collation(spec: &RawDocument) -> Result<(), CommandError> {
+    let Some(value) = spec.get("collation").ok().flatten() else {
+        return Ok(());
+    };
+    let field = Field {
+        command: "createIndexes.indexes",
+        name: "collation",
+        value,
+    };
+    specification::completed_collation(field).map(drop)
 }
 
 /// What has to be right of every index: its key and its name, if it is.

@@ -155,16 +155,6 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
             append(&mut options, option, value);
         }
     }
-    if pattern.has_plane_field() {
-        geo_indexes::check_grid(&options)?;
-    }
-    let order = Number::from_raw(first_order(key)).and_then(Number::to_i64_exact);
-    if is_id && order != Some(1) {
-        return Err(refused(format!(
-            "The field 'key' for an _id index must be {{_id: 1}}, but got {}",
-            errors::shown(RawBsonRef::Document(key))
-        )));
-    }
     let mut normalized = rawdoc! { "v": format, "key": key.to_owned(), "name": name };
     if let Some(background) = background.filter(|_| !is_id) {
         normalized.append(cstr!("background"), background);
@@ -219,11 +209,24 @@ pub fn parse_partial_filter_in(
     filter: &RawDocument,
     context: &Context,
 ) -> Result<Filter, CommandError> {
-    for (name, _) in filter.iter().flatten() {
+    refuse_computed_conditions(filter)?;
+    Filter::parse(filter, context).map_err(errors::query)
+}
+
+/// Refuses the conditions that an index has nowhere, however far down they stand.
+fn refuse_computed_conditions(filter: &RawDocument) -> Result<(), CommandError> {
+    for (name, value) in filter.iter().flatten() {
         let (code, what) = match name.as_str() {
             "$expr" => (ErrorCode::QueryFeatureNotAllowed, "$expr"),
             "$jsonSchema" => (ErrorCode::QueryFeatureNotAllowed, "$jsonSchema"),
             "$where" => (ErrorCode::BadValue, "$where"),
+            "$and" | "$or" | "$nor" => {
+                let branches = value.as_array().into_iter().flatten().flatten();
+                for branch in branches.filter_map(|branch| branch.as_document()) {
+                    refuse_computed_conditions(branch)?;
+                }
+                continue;
+            }
             _ => continue,
         };
         return Err(CommandError::new(
@@ -231,7 +234,7 @@ pub fn parse_partial_filter_in(
             format!("{what} is not allowed in this context"),
         ));
     }
-    Filter::parse(filter, context).map_err(errors::query)
+    Ok(())
 }
 
 /// A filter that every member can answer at any time by the document alone.
@@ -290,6 +293,17 @@ pub fn is_id_key(key: &RawDocument) -> bool {
     names.next() == Some("_id")
         && names.next().is_none()
         && matches!(params::number(first_order(key)), Some(1 | -1))
+}
+
+/// Refuses to have the index over `_id` descend, or go by part of a number.
+pub fn check_id_key(key: &RawDocument) -> Result<(), CommandError> {
+    match Number::from_raw(first_order(key)).and_then(Number::to_i64_exact) {
+        Some(1) => Ok(()),
+        _ => Err(refused(format!(
+            "The field 'key' for an _id index must be {{_id: 1}}, but got {}",
+            errors::shown(RawBsonRef::Document(key))
+        ))),
+    }
 }
 
 fn kept_name(name: Option<String>, is_id: bool) -> Result<String, CommandError> {
@@ -448,7 +462,7 @@ fn refuse_computed(projection: &RawDocument) -> Result<(), CommandError> {
 }
 
 /// `{locale: "simple"}`, or another collation with all its fields.
-fn completed_collation(field: Field<'_>) -> Result<RawDocumentBuf, CommandError> {
+pub fn completed_collation(field: Field<'_>) -> Result<RawDocumentBuf, CommandError> {
     let given = field.document()?;
     if given.is_empty() {
         return Err(CommandError::new(

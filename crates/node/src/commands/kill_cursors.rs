@@ -33,12 +33,21 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let collection = ctx.existing_collection()?;
     let namespace = format!("{}.{collection}", ctx.database());
     // The legacy opcode knows ids alone.
-    let anywhere = namespace == "admin.$cmd";
+    let is_legacy = namespace == "admin.$cmd";
     check_owner(ctx, collection)?;
+    let user = first::user(ctx);
+    // What a user may do to others' cursors may be a matter of one collection; an own cursor is found
+    // by its id, whatever collection is named.
+    let is_own = |id| {
+        let owned = user
+            .as_ref()
+            .map(|user| ctx.node.cursors.is_owned(id, user));
+        owned.is_none_or(|owned| owned == Some(true))
+    };
     let mut killed = RawArrayBuf::new();
     let mut not_found = RawArrayBuf::new();
     for id in ids(ctx)? {
-        let found = match anywhere {
+        let found = match is_legacy || is_own(id) {
             true => ctx.node.cursors.kill_any(id),
             false => ctx.node.cursors.kill(id, &namespace),
         };

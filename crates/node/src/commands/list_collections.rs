@@ -42,17 +42,19 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let catalog = ctx.node.replica.store.catalog();
-        // Views lie in storage.
-        match catalog.get(ctx.database(), view::COLLECTION) {
-            Some(_) => ctx.compute(|| list(ctx)).await,
-            None => list(ctx),
+        // Views lie in storage, and a filter may be a script.
+        let looks_further = ctx.field("filter").is_some()
+            || catalog.get(ctx.database(), view::COLLECTION).is_some();
+        match looks_further {
+            true => ctx.compute(|| list(ctx)).await,
+            false => list(ctx),
         }
     })
 }
 
 fn list(ctx: &CommandContext<'_>) -> CommandResult {
     check_database_name(ctx.database())?;
-    let filter = first::list_filter(ctx)?;
+    let filter = first::list_filter(ctx, &first::scripted(ctx))?;
     let name_only = ctx
         .field("nameOnly")
         .filter(|field| !field.is_null())

@@ -9,21 +9,31 @@ use banyan_access::listing;
 use banyan_wire::{CommandError, OWN_CONNECTION_ID};
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
-use super::table::{CommandResult, CommandSpec, Run};
+use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::context::CommandContext;
-use crate::cursors::first::{is_listed, list_filter};
+use crate::cursors::first::{is_listed, list_filter, scripted};
 use crate::node::Node;
 use crate::virtual_collections::local;
 
-pub static SPEC: CommandSpec = CommandSpec::new("listDatabases", Run::Inline(run))
+pub static SPEC: CommandSpec = CommandSpec::new("listDatabases", Run::Future(run))
     .access(Access::LoggedIn)
     .aliases(&["listdatabases"])
     .admin_only()
     .fields(&["filter", "nameOnly", "authorizedDatabases"])
     .computes();
 
-fn run(ctx: &CommandContext<'_>) -> CommandResult {
-    let filter = list_filter(ctx)?;
+fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
+    Box::pin(async move {
+        match ctx.field("filter") {
+            // It may be a script.
+            Some(_) => ctx.compute(|| list(ctx)).await,
+            None => list(ctx),
+        }
+    })
+}
+
+fn list(ctx: &CommandContext<'_>) -> CommandResult {
+    let filter = list_filter(ctx, &scripted(ctx))?;
     let name_only = ctx
         .field("nameOnly")
         .map(|field| field.bool())

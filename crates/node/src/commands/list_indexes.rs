@@ -30,6 +30,7 @@ const BUILD_INFO: &str = "includeIndexBuildInfo";
 /// What a field has to be, whatever the others are.
 fn check_form(field: params::Field<'_>) -> Result<(), CommandError> {
     match (field.name, field.value) {
+        ("cursor", _) if !field.is_null() => params::batch_size_of(field).map(drop),
         ("isTimeseriesNamespace", RawBsonRef::Boolean(_)) => Ok(()),
         ("isTimeseriesNamespace", _) if !field.is_null() => Err(field.wrong_type("type 'bool'")),
         _ => Ok(()),

@@ -43,7 +43,7 @@ pub mod drop_indexes;
 mod engine_options;
 pub(crate) mod expire_documents;
 pub mod explain;
-mod explanation;
+pub mod explanation;
 mod fetch_snapshot;
 mod file_md5;
 pub mod find;

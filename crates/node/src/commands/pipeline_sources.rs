@@ -27,6 +27,7 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
 
 use super::coll_stats::{self, append_storage_stats};
+use super::time_series;
 use super::{
     current_op, list_catalog, list_cluster_catalog, plan_cache, query_settings, query_stats,
 };
@@ -413,6 +414,10 @@ pub fn documents(
                 Err(error) => {
                     let name = collection.unwrap_or_default();
                     let namespace = Namespace::new(ctx.database(), name);
+                    let measured = time_series::named(ctx, name).filter(|_| !counts(argument));
+                    if let Some((buckets, _)) = measured {
+                        return Ok(vec![stats_of(ctx, name, Some(&*buckets), argument)?]);
+                    }
                     match views::is_view(&ctx.node.replica, &namespace)? {
                         true => stats_of(ctx, name, None, argument),
                         // How long operations on it took is told of any name.
@@ -507,30 +512,50 @@ fn existing<'a>(
     })
 }
 
+/// Whether it is asked how many documents there are, which buckets do not tell of measurements.
+fn counts(argument: &RawDocument) -> bool {
+    ["count", "queryExecStats"]
+        .iter()
+        .any(|name| banyan_document::field(argument, name).is_some())
+}
+
 /// Whether nothing is asked for that only a collection has.
 fn only_latencies(argument: &RawDocument) -> bool {
     let mut names = argument.iter().flatten().map(|(name, _)| name);
     names.all(|name| name.as_str() == "latencyStats")
 }
 
+/// The parts of `$collStats`, in the order in which they are told.
+const STATS: [&str; 4] = ["latencyStats", "storageStats", "count", "queryExecStats"];
+
 /// Of a view, which has no `collection`, nothing is told that is a collection's.
 fn stats_of(
     ctx: &CommandContext<'_>,
-    name: &str,
+    own: &str,
     collection: Option<&Collection>,
     argument: &RawDocument,
 ) -> Result<RawDocumentBuf, CommandError> {
     let mut document = rawdoc! {
-        "ns": format!("{}.{name}", ctx.database()),
+        "ns": format!("{}.{own}", ctx.database()),
         "host": ctx.node.info.address.as_str(),
         "localTime": bson::DateTime::now(),
     };
-    let own = name;
-    for (name, value) in argument.iter().flatten() {
-        if collection.is_none() {
+    let mut names = argument.iter().flatten().map(|(name, _)| name.as_str());
+    if let Some(unknown) = names.find(|name| !STATS.contains(name)) {
+        return Err(CommandError::new(
+            ErrorCode::Location(40415),
+            format!("BSON field '$collStats.{unknown}' is an unknown field."),
+        ));
+    }
+    let usage = || collection.map(|collection| ctx.node.top.of(collection.id));
+    for name in STATS {
+        let Some(value) = banyan_document::field(argument, name) else {
+            continue;
+        };
+        if collection.is_none() && name != "latencyStats" {
             views::refuse(&ctx.node.replica, &Namespace::new(ctx.database(), own))?;
         }
-        match name.as_str() {
+        match name {
             "storageStats" => {
                 let scale = value
                     .as_document()
@@ -548,20 +573,12 @@ fn stats_of(
                 document.append(cstr!("count"), coll_stats::number(count));
             }
             "latencyStats" => {
-                let usage = collection.map(|collection| ctx.node.top.of(collection.id));
-                let latencies = coll_stats::latencies(&usage.unwrap_or_default(), value)?;
+                let latencies = coll_stats::latencies(&usage().unwrap_or_default(), value)?;
                 document.append(cstr!("latencyStats"), latencies);
             }
-            "queryExecStats" => {
-                let usage = collection.map(|collection| ctx.node.top.of(collection.id));
-                let scans = coll_stats::scans(&usage.unwrap_or_default(), value)?;
+            _ => {
+                let scans = coll_stats::scans(&usage().unwrap_or_default(), value)?;
                 document.append(cstr!("queryExecStats"), scans);
-            }
-            other => {
-                return Err(CommandError::new(
-                    ErrorCode::Location(40415),
-                    format!("BSON field '$collStats.{other}' is an unknown field."),
-                ));
             }
         }
     }

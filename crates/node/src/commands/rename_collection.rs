@@ -14,6 +14,7 @@ use bson::{RawBsonRef, rawdoc};
 use super::create;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::access::stored;
+use crate::collection_uuid;
 use crate::context::CommandContext;
 use crate::index_builds;
 use crate::names::{check_collection_name, check_database_name};
@@ -27,7 +28,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("renameCollection", Run::Future(
     .aliases(&["renamecollection"])
     .writes()
     .admin_only()
-    .fields(&["to", "dropTarget"])
+    .fields(&["to", "dropTarget", collection_uuid::FIELD])
     .required(&["to"])
     .ignored(&["stayTemp"])
     .form(check_form);
@@ -48,6 +49,7 @@ fn check_form(field: Field<'_>) -> Result<(), CommandError> {
         }
         ("dropTarget", _) => Err(field.wrong_type("types '[bool, binData]'")),
         ("to", _) => field.str().map(drop),
+        (collection_uuid::FIELD, _) => collection_uuid::check_form(field),
         _ => Ok(()),
     }
 }
@@ -72,6 +74,12 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             return Err(CommandError::new(
                 ErrorCode::IllegalOperation,
                 "Can't rename a collection to itself",
+            ));
+        }
+        if from.database() != to.database() && collection_uuid::is_asked(ctx) {
+            return Err(CommandError::new(
+                ErrorCode::InvalidOptions,
+                "The collectionUUID parameter is not supported for renames between databases",
             ));
         }
         if local::is_oplog(node, &from) {
@@ -118,6 +126,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         }
         let term = node.replica.writable_term()?;
         let _locks = ctx.lock_exclusive(&[&from, &to]).await?;
+        collection_uuid::check_in(ctx, from.database(), from.collection())?;
         let catalog = node.replica.store.catalog();
         let Some(collection) = catalog.find(&from) else {
             if views::is_view(&node.replica, &from)? {

@@ -7,7 +7,7 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, rawdoc};
 
 use super::table::{CommandResult, CommandSpec, Run, boxed};
-use super::user_management::{restrictions, roles, some_roles};
+use super::user_management::{check_form, restrictions, roles, some_roles};
 use crate::access::changes;
 use crate::access::stored::{ROLES, Stored, refused};
 use crate::context::CommandContext;
@@ -18,14 +18,16 @@ pub static CREATE: CommandSpec =
         .access(Access::Checked(administration::create_role))
         .help("makes a role of this database")
         .writes()
-        .fields(&["privileges", "roles", "authenticationRestrictions"]);
+        .fields(&["privileges", "roles", "authenticationRestrictions"])
+        .form(check_form);
 
 pub static UPDATE: CommandSpec =
     CommandSpec::new("updateRole", Run::Future(|ctx| boxed(update(ctx))))
         .access(Access::Checked(administration::update_role))
         .help("changes a role of this database")
         .writes()
-        .fields(&["privileges", "roles", "authenticationRestrictions"]);
+        .fields(&["privileges", "roles", "authenticationRestrictions"])
+        .form(check_form);
 
 pub static DROP: CommandSpec =
     CommandSpec::new("dropRole", Run::Future(|ctx| boxed(drop_one(ctx))))
@@ -48,7 +50,8 @@ pub static GRANT_ROLES: CommandSpec = CommandSpec::new(
 .access(Access::Checked(administration::grant_to_role))
 .help("has a role inherit others")
 .writes()
-.fields(&["roles"]);
+.fields(&["roles"])
+.form(check_form);
 
 pub static REVOKE_ROLES: CommandSpec = CommandSpec::new(
     "revokeRolesFromRole",
@@ -57,7 +60,8 @@ pub static REVOKE_ROLES: CommandSpec = CommandSpec::new(
 .access(Access::Checked(administration::revoke_from_role))
 .help("has a role inherit others no longer")
 .writes()
-.fields(&["roles"]);
+.fields(&["roles"])
+.form(check_form);
 
 pub static GRANT_PRIVILEGES: CommandSpec = CommandSpec::new(
     "grantPrivilegesToRole",
@@ -66,7 +70,8 @@ pub static GRANT_PRIVILEGES: CommandSpec = CommandSpec::new(
 .access(Access::Checked(administration::grant_to_role))
 .help("gives privileges to a role")
 .writes()
-.fields(&["privileges"]);
+.fields(&["privileges"])
+.form(check_form);
 
 pub static REVOKE_PRIVILEGES: CommandSpec = CommandSpec::new(
     "revokePrivilegesFromRole",
@@ -75,7 +80,8 @@ pub static REVOKE_PRIVILEGES: CommandSpec = CommandSpec::new(
 .access(Access::Checked(administration::revoke_from_role))
 .help("takes privileges from a role")
 .writes()
-.fields(&["privileges"]);
+.fields(&["privileges"])
+.form(check_form);
 
 fn bad(message: impl Into<String>) -> CommandError {
     CommandError::new(ErrorCode::BadValue, message)
@@ -95,24 +101,28 @@ fn named(ctx: &CommandContext<'_>) -> Result<RoleName, CommandError> {
     Ok(RoleName::new(field.str()?, ctx.database()))
 }
 
-fn privileges(field: Field<'_>, role: &RoleName) -> Result<Privileges, CommandError> {
-    let parsed = Privileges::parse(field.array()?).map_err(refused)?;
+fn privileges(field: Field<'_>) -> Result<Privileges, CommandError> {
+    Privileges::parse(field.array()?).map_err(refused)
+}
+
+/// Refuses to give a role of one database what is beyond it.
+fn check_reach(role: &RoleName, privileges: &Privileges) -> Result<(), CommandError> {
     let beyond = |database: Option<&str>| database != Some(&role.database);
-    let reaches_out = parsed
+    let reaches_out = privileges
         .iter()
         .any(|privilege| beyond(privilege.resource.database()));
-    if role.database != "admin" && reaches_out {
-        return Err(invalid(format!(
+    match role.database != "admin" && reaches_out {
+        true => Err(invalid(format!(
             "Roles on the '{}' database cannot be granted privileges that target other databases \
              or the cluster",
             role.database
-        )));
+        ))),
+        false => Ok(()),
     }
-    Ok(parsed)
 }
 
-fn some_privileges(ctx: &CommandContext<'_>, role: &RoleName) -> Result<Privileges, CommandError> {
-    let privileges = privileges(ctx.required("privileges")?, role)?;
+fn some_privileges(ctx: &CommandContext<'_>) -> Result<Privileges, CommandError> {
+    let privileges = privileges(ctx.required("privileges")?)?;
     if privileges.is_empty() {
         let command = ctx.spec.name;
         return Err(bad(format!(
@@ -122,16 +132,22 @@ fn some_privileges(ctx: &CommandContext<'_>, role: &RoleName) -> Result<Privileg
     Ok(privileges)
 }
 
+/// Refuses to have a role inherit itself, whether or not it exists.
+fn refuse_itself(role: &RoleName, parents: &[RoleName]) -> Result<(), CommandError> {
+    match parents.contains(role) {
+        true => Err(invalid(format!("Cannot grant role {role} to itself."))),
+        false => Ok(()),
+    }
+}
+
 /// What can be said against a role inheriting others.
 fn check_inherits(
     stored: &Stored,
     role: &RoleName,
     parents: &[RoleName],
 ) -> Result<(), CommandError> {
+    refuse_itself(role, parents)?;
     for parent in parents {
-        if parent == role {
-            return Err(invalid(format!("Cannot grant role {role} to itself.")));
-        }
         if role.database != "admin" && parent.database != role.database {
             return Err(invalid(format!(
                 "Roles on the '{}' database cannot be granted roles from other databases",
@@ -183,8 +199,10 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
             "Cannot create roles with the same name as a built-in role",
         ));
     }
+    let privileges = privileges(given)?;
+    check_reach(&name, &privileges)?;
     let definition = RoleDefinition {
-        privileges: privileges(given, &name)?,
+        privileges,
         restrictions: restrictions(ctx)?.unwrap_or_default(),
         roles: parents,
         name,
@@ -228,13 +246,14 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
     let parents = parents
         .map(|field| roles(ctx, field.array()?))
         .transpose()?;
-    let given = given.map(|field| privileges(field, &name)).transpose()?;
+    let given = given.map(privileges).transpose()?;
     change(ctx, &name, |stored, role| {
         if let Some(parents) = parents {
             check_inherits(stored, &role.name, &parents)?;
             role.roles = parents;
         }
         if let Some(given) = given {
+            check_reach(&role.name, &given)?;
             role.privileges = given;
         }
         if let Some(restrictions) = restrictions {
@@ -247,6 +266,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
 
 async fn grant_roles(ctx: &CommandContext<'_>) -> CommandResult {
     let (name, roles) = (named(ctx)?, some_roles(ctx)?);
+    refuse_itself(&name, &roles)?;
     change(ctx, &name, |stored, role| {
         check_inherits(stored, &role.name, &roles)?;
         for parent in roles {
@@ -270,8 +290,9 @@ async fn revoke_roles(ctx: &CommandContext<'_>) -> CommandResult {
 
 async fn grant_privileges(ctx: &CommandContext<'_>) -> CommandResult {
     let name = named(ctx)?;
-    let given = some_privileges(ctx, &name)?;
+    let given = some_privileges(ctx)?;
     change(ctx, &name, |_, role| {
+        check_reach(&role.name, &given)?;
         role.privileges.add_all(&given);
         Ok(())
     })
@@ -280,7 +301,7 @@ async fn grant_privileges(ctx: &CommandContext<'_>) -> CommandResult {
 
 async fn revoke_privileges(ctx: &CommandContext<'_>) -> CommandResult {
     let name = named(ctx)?;
-    let taken = some_privileges(ctx, &name)?;
+    let taken = some_privileges(ctx)?;
     change(ctx, &name, |_, role| {
         for privilege in taken.iter() {
             role.privileges.remove(privilege);

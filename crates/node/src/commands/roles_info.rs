@@ -13,6 +13,8 @@ use super::users_info::{append_granted, append_restrictions};
 use crate::access::changes;
 use crate::access::stored::{ROLES, Stored, refused};
 use crate::context::CommandContext;
+use crate::errors;
+use crate::params::Field;
 
 pub static SPEC: CommandSpec = CommandSpec::new("rolesInfo", Run::Inline(run))
     .access(Access::Checked(administration::roles_info))
@@ -37,11 +39,14 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let privileges = ctx.field("showPrivileges");
     let as_fragment =
         privileges.is_some_and(|field| field.value.as_str() == Some("asUserFragment"));
-    if privileges.is_some_and(|field| field.is_null()) {
+    if let Some(field) = privileges.filter(|field| !as_fragment && is_no_flag(*field)) {
         return Err(CommandError::new(
             ErrorCode::BadValue,
-            "Failed to parse 'showPrivileges'. 'showPrivileges' should either be a boolean or the \
-             string 'asUserFragment', given: showPrivileges: null",
+            format!(
+                "Failed to parse 'showPrivileges'. 'showPrivileges' should either be a boolean or \
+                 the string 'asUserFragment', given: showPrivileges: {}",
+                errors::shown(field.value)
+            ),
         ));
     }
     if as_fragment && ctx.argument().and_then(crate::params::number) == Some(1) {
@@ -69,6 +74,10 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         }
     }
     Ok(rawdoc! { "roles": roles, "ok": 1.0 })
+}
+
+fn is_no_flag(field: Field<'_>) -> bool {
+    field.is_null() || field.bool().is_err()
 }
 
 fn names(ctx: &CommandContext<'_>, built_in: bool) -> Result<Vec<RoleName>, CommandError> {

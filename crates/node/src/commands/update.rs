@@ -250,7 +250,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
     // Once for all statements: it looks through the whole request.
     let context = query_context(ctx, collection, variables, of_collection(ctx, collection));
     let mut report = WriteReport::new(ordered(ctx)?);
-    let context = collection_uuid::check_unless_view(ctx, collection).and(context);
+    let context = collection_uuid::check_written(ctx, collection).and(context);
     let context = match context {
         Ok(context) => context,
         Err(error) => {
@@ -404,6 +404,17 @@ struct Parsed<'a> {
     stands_alone: bool,
 }
 
+/// Refuses to put one document in the place of several.
+pub fn check_multi(statement: &Statement<'_>, update: &Update) -> Result<(), CommandError> {
+    match statement.multi && update.is_replacement() {
+        true => Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "multi update is not supported for replacement-style update",
+        )),
+        false => Ok(()),
+    }
+}
+
 async fn one<'a>(
     ctx: &CommandContext<'_>,
     staging: &mut Staging<'_>,
@@ -432,12 +443,7 @@ async fn one<'a>(
         update,
         stands_alone,
     });
-    if statement.multi && update.is_replacement() {
-        return Err(CommandError::new(
-            ErrorCode::FailedToParse,
-            "multi update is not supported for replacement-style update",
-        ));
-    }
+    check_multi(statement, update)?;
     if statement.multi && staging.is_retryable() {
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,

@@ -5,7 +5,9 @@ use banyan_access::check::Access;
 use banyan_access::sasl::Iterations;
 use banyan_security::scram::{Credential, Credentials, Mechanism, PasswordError};
 use banyan_security::user::EXTERNAL;
-use banyan_security::{Action, Restrictions, RoleName, UserDefinition, UserName};
+use banyan_security::{
+    Action, DefinitionError, Privileges, Restrictions, RoleName, UserDefinition, UserName,
+};
 use banyan_wire::tls::operating;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArray, RawBsonRef, Uuid, rawdoc};
@@ -16,6 +18,7 @@ use super::table::{CommandResult, CommandSpec, Needs, Run, boxed};
 use crate::access::changes;
 use crate::access::stored::{USERS, refused};
 use crate::context::CommandContext;
+use crate::forms;
 use crate::params::Field;
 
 pub static CREATE: CommandSpec =
@@ -23,14 +26,16 @@ pub static CREATE: CommandSpec =
         .access(Access::Checked(administration::create_user))
         .help("makes a user of this database")
         .writes()
-        .fields(FIELDS);
+        .fields(FIELDS)
+        .form(check_form);
 
 pub static UPDATE: CommandSpec =
     CommandSpec::new("updateUser", Run::Future(|ctx| boxed(update(ctx))))
         .access(Access::Checked(administration::update_user))
         .help("changes a user of this database")
         .writes()
-        .fields(FIELDS);
+        .fields(FIELDS)
+        .form(check_form);
 
 pub static DROP: CommandSpec =
     CommandSpec::new("dropUser", Run::Future(|ctx| boxed(drop_one(ctx))))
@@ -51,14 +56,16 @@ pub static GRANT_ROLES: CommandSpec =
         .access(Access::Checked(administration::grant_to_user))
         .help("gives roles to a user")
         .writes()
-        .fields(&["roles"]);
+        .fields(&["roles"])
+        .form(check_form);
 
 pub static REVOKE_ROLES: CommandSpec =
     CommandSpec::new("revokeRolesFromUser", Run::Future(|ctx| boxed(revoke(ctx))))
         .access(Access::Checked(administration::revoke_from_user))
         .help("takes roles from a user")
         .writes()
-        .fields(&["roles"]);
+        .fields(&["roles"])
+        .form(check_form);
 
 pub static INVALIDATE_CACHE: CommandSpec =
     CommandSpec::new("invalidateUserCache", Run::Inline(invalidate))
@@ -74,6 +81,34 @@ const FIELDS: &[&str] = &[
     "mechanisms",
     "authenticationRestrictions",
 ];
+
+/// What a field of a command on users or roles has to be, whatever the others are.
+pub fn check_form(field: Field<'_>) -> Result<(), CommandError> {
+    match field.name {
+        "roles" | "privileges" | "mechanisms" | "authenticationRestrictions" => {
+            forms::array(field)?;
+            check_items(field)
+        }
+        _ if field.is_null() => Ok(()),
+        "pwd" => field.str().map(drop),
+        "customData" => field.document().map(drop),
+        "digestPassword" => field.bool().map(drop),
+        _ => Ok(()),
+    }
+}
+
+fn check_items(field: Field<'_>) -> Result<(), CommandError> {
+    let array = field.array()?;
+    match field.name {
+        // Which database those are of that name none says nothing of their form.
+        "roles" => RoleName::parse_all(array, "admin")
+            .map(drop)
+            .map_err(refused),
+        "authenticationRestrictions" => parse_restrictions(field).map(drop),
+        "privileges" => Privileges::parse(array).map(drop).map_err(refused),
+        _ => Ok(()),
+    }
+}
 
 fn bad(message: impl Into<String>) -> CommandError {
     CommandError::new(ErrorCode::BadValue, message)
@@ -112,14 +147,15 @@ pub fn some_roles(ctx: &CommandContext<'_>) -> Result<Vec<RoleName>, CommandErro
 }
 
 pub fn restrictions(ctx: &CommandContext<'_>) -> Result<Option<Restrictions>, CommandError> {
-    let Some(field) = ctx.field("authenticationRestrictions") else {
-        return Ok(None);
-    };
-    let parsed = Restrictions::parse(field.array()?);
-    parsed.map(Some).map_err(|error| match error {
-        banyan_security::DefinitionError::Unknown(path) => {
-            let path = format!("{}.{path}", ctx.spec.name);
-            refused(banyan_security::DefinitionError::Unknown(path))
+    let field = ctx.field("authenticationRestrictions");
+    field.map(parse_restrictions).transpose()
+}
+
+fn parse_restrictions(field: Field<'_>) -> Result<Restrictions, CommandError> {
+    Restrictions::parse(field.array()?).map_err(|error| match error {
+        DefinitionError::Unknown(path) => {
+            let path = format!("{}.{path}", field.command);
+            refused(DefinitionError::Unknown(path))
         }
         error => refused(error),
     })

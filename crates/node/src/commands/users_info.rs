@@ -4,6 +4,7 @@ use banyan_access::administration::{self, user_name};
 use banyan_access::check::Access;
 use banyan_access::copies::without;
 use banyan_document::is_true;
+use banyan_query::Context;
 use banyan_security::role::Granted;
 use banyan_security::{Restrictions, RoleName, UserDefinition};
 use banyan_wire::{CommandError, ErrorCode};
@@ -46,7 +47,10 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         privileges: flag("showPrivileges", false)?,
         restrictions: flag("showAuthenticationRestrictions", false)?,
     };
-    let filter = list_filter(ctx)?;
+    let filter = list_filter(ctx, &Context::default())?;
+    if filter.is_some() && (shown.privileges || shown.restrictions) {
+        return Err(exact_match());
+    }
     let mut users = RawArrayBuf::new();
     for user in found(ctx, &shown)? {
         let described = describe(&changes::stored(ctx), &user, &shown)?;
@@ -71,7 +75,7 @@ fn found(ctx: &CommandContext<'_>, shown: &Shown) -> Result<Vec<UserDefinition>,
         }
         _ => return Err(bad("UserName must be either a string or an object")),
     };
-    if named.is_empty() {
+    if named.is_empty() && !shown.privileges && !shown.restrictions {
         return Err(bad("$and/$or/$nor must be a nonempty array"));
     }
     let stored = changes::stored(ctx);
@@ -115,10 +119,7 @@ fn all_of(
     shown: &Shown,
 ) -> Result<Vec<UserDefinition>, CommandError> {
     if shown.privileges || shown.restrictions {
-        return Err(CommandError::new(
-            ErrorCode::IllegalOperation,
-            "Privilege or restriction details require exact-match usersInfo queries",
-        ));
+        return Err(exact_match());
     }
     let found = changes::listed(ctx, USERS, database)?;
     let parse = |document: RawDocumentBuf| UserDefinition::parse(&document).map_err(refused);
@@ -169,6 +170,13 @@ pub fn append_restrictions(document: &mut RawDocumentBuf, restrictions: &[Restri
         all.push(restriction.to_array());
     }
     document.append(cstr!("inheritedAuthenticationRestrictions"), all);
+}
+
+fn exact_match() -> CommandError {
+    CommandError::new(
+        ErrorCode::IllegalOperation,
+        "Privilege or restriction details require exact-match usersInfo queries",
+    )
 }
 
 fn bad(message: impl Into<String>) -> CommandError {

@@ -15,6 +15,7 @@ use bson::raw::CString;
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawArrayBuf, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
+use super::coll_stats::number;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Needs, Run};
 use crate::context::CommandContext;
 use crate::errors;
@@ -409,12 +410,13 @@ impl Findings {
             let Ok(name) = CString::try_from(index.name.as_str()) else {
                 continue;
             };
-            per_index.append(name.clone(), long(found.keys));
+            per_index.append(name.clone(), number(long(found.keys)));
             details.append(name, rawdoc! { "valid": found.is_valid() });
         }
-        reply.append(cstr!("nInvalidDocuments"), long(self.invalid));
-        reply.append(cstr!("nNonCompliantDocuments"), long(self.non_compliant));
-        reply.append(cstr!("nrecords"), long(self.records));
+        reply.append(cstr!("nInvalidDocuments"), number(long(self.invalid)));
+        let non_compliant = number(long(self.non_compliant));
+        reply.append(cstr!("nNonCompliantDocuments"), non_compliant);
+        reply.append(cstr!("nrecords"), number(long(self.records)));
         let count = i32::try_from(collection.indexes.len()).unwrap_or(i32::MAX);
         reply.append(cstr!("nIndexes"), count);
         reply.append(cstr!("keysPerIndex"), per_index);
@@ -533,7 +535,7 @@ mod tests {
         with_store(|store, collection| {
             let reply = validated(store, collection);
             assert!(reply.get_bool("valid").unwrap(), "{reply}");
-            assert_eq!(reply.get_i64("nrecords").ok(), Some(10));
+            assert_eq!(reply.get_i32("nrecords").ok(), Some(10));
             assert!(reply.get_array("warnings").unwrap().is_empty());
         });
     }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use banyan_access::identity::UserDigest;
 use banyan_execution::Listed;
 use banyan_execution::{InterruptSlot, Row};
-use banyan_wire::CommandError;
+use banyan_query::Context;
+use banyan_query::filter::Filter;
+use banyan_query::pipeline::names_where;
+use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawDocument, RawDocumentBuf};
 
 use super::batch::{Batch, FIRST_BATCH_DEFAULT};
@@ -79,13 +82,23 @@ pub fn user(ctx: &CommandContext<'_>) -> Option<UserDigest> {
     ctx.owner.as_ref().map(|owner| owner.digest())
 }
 
+/// What fits into one batch, whatever its items are.
+const LIST_BYTES_MAX: usize = banyan_document::MAX_DOCUMENT_BYTES / 2;
+
 /// A result that was computed as a whole, such as a list of collections.
 pub fn reply_with_list(
     ctx: &CommandContext<'_>,
     namespace: String,
     documents: Vec<RawDocumentBuf>,
 ) -> Result<RawDocumentBuf, CommandError> {
-    let options = BatchOptions::from_cursor_field(ctx.spec.name, ctx.body())?;
+    let mut options = BatchOptions::default();
+    if let Some(cursor) = ctx.field("cursor").filter(|cursor| !cursor.is_null()) {
+        options.size = params::batch_size_of(cursor)?;
+    }
+    // What fits into one batch needs no other to tell that it was all.
+    let bytes: usize = documents.iter().map(|listed| listed.as_bytes().len()).sum();
+    let is_wanted = |size| documents.len() as u64 <= size;
+    options.single = options.size.is_some_and(is_wanted) && bytes < LIST_BYTES_MAX;
     let rows = documents
         .into_iter()
         .map(|document| Ok(Row::Owned(document)));
@@ -97,24 +110,37 @@ pub fn reply_with_list(
     )
 }
 
+/// What the filters of lists are parsed in that may run scripts: where that holds up nobody.
+pub fn scripted(ctx: &CommandContext<'_>) -> Context {
+    Context {
+        javascript: ctx.node.javascript(ctx.interrupt()),
+        ..Context::default()
+    }
+}
+
 /// The `filter` of the list commands.
 pub fn list_filter(
     ctx: &CommandContext<'_>,
-) -> Result<Option<banyan_query::filter::Filter>, CommandError> {
+    context: &Context,
+) -> Result<Option<Filter>, CommandError> {
     match ctx.field("filter") {
         Some(field) if !field.is_null() => {
             let filter = field.document()?;
-            crate::errors::parse_filter(filter).map(Some)
+            if names_where(filter) {
+                return Err(CommandError::new(
+                    ErrorCode::BadValue,
+                    "$where is not allowed in this context",
+                ));
+            }
+            let filter = Filter::parse(filter, context);
+            filter.map(Some).map_err(crate::errors::query)
         }
         _ => Ok(None),
     }
 }
 
 /// Whether an entry of such a list is asked for.
-pub fn is_listed(
-    filter: Option<&banyan_query::filter::Filter>,
-    described: &RawDocument,
-) -> Result<bool, CommandError> {
+pub fn is_listed(filter: Option<&Filter>, described: &RawDocument) -> Result<bool, CommandError> {
     match filter {
         Some(filter) => filter.try_matches(described).map_err(crate::errors::query),
         None => Ok(true),

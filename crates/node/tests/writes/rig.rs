@@ -89,7 +89,7 @@ impl Rig {
     pub async fn validate(&self) -> i64 {
         let found = self.ok(rawdoc! { "validate": "c" }).await;
         assert_eq!(found.get_bool("valid").ok(), Some(true), "{found:?}");
-        let records = found.get_i64("nrecords").unwrap();
+        let records = i64::from(found.get_i32("nrecords").unwrap());
         let catalog = self.service.node.replica.store.catalog();
         assert_eq!(catalog.get("db", "c").unwrap().documents() as i64, records);
         records

@@ -13,7 +13,8 @@ pub use outcome::{Failure, Outcome};
 
 use std::ops::Range;
 
-use banyan_document::{DocumentWriter, field, is_true, items};
+use banyan_document::{DocumentWriter, elements, field, is_true, items};
+use bson::spec::BinarySubtype;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::error::{ErrorKind, QueryError};
@@ -48,13 +49,21 @@ pub const FIELDS: &[&str] = &[
 pub struct BulkWrite<'a> {
     body: &'a RawDocument,
     operations: Vec<Operation<'a>>,
-    namespaces: Vec<(&'a str, &'a str)>,
+    targets: Vec<Target<'a>>,
     /// Nothing is tried behind an operation that fails.
     pub ordered: bool,
     /// Only what fails is told of, operation by operation.
     pub errors_only: bool,
     /// The numbers of the operations, if the client says them.
     numbers: Option<Vec<i32>>,
+}
+
+/// An entry of `nsInfo`.
+struct Target<'a> {
+    database: &'a str,
+    collection: &'a str,
+    /// The operations are for the collection with this id.
+    uuid: Option<RawBsonRef<'a>>,
 }
 
 /// A write command that does some operations that follow each other.
@@ -80,16 +89,16 @@ impl<'a> BulkWrite<'a> {
                 ),
             ));
         }
-        let namespaces = ns_info
+        let targets = ns_info
             .into_iter()
-            .map(namespace)
+            .map(Target::parse)
             .collect::<Result<Vec<_>>>()?;
         let operations = ops
             .iter()
             .map(|op| Operation::parse(op))
             .collect::<Result<Vec<_>>>()?;
         for (at, operation) in operations.iter().enumerate() {
-            if operation.namespace >= namespaces.len() {
+            if operation.namespace >= targets.len() {
                 return Err(QueryError::bad_value(format!(
                     "BulkWrite ops entry {at} has an invalid nsInfo index."
                 )));
@@ -100,7 +109,7 @@ impl<'a> BulkWrite<'a> {
             body,
             numbers: numbers(body, operations.len())?,
             operations,
-            namespaces,
+            targets,
             ordered: flag("ordered", true),
             errors_only: flag("errorsOnly", false),
         })
@@ -129,18 +138,21 @@ impl<'a> BulkWrite<'a> {
             false => 1,
         };
         let operations = from..from + count;
-        let (database, collection) = self.namespaces[first.namespace];
+        let target = &self.targets[first.namespace];
         Some(Part {
-            database,
-            body: self.command(first.kind, collection, operations.clone()),
+            database: target.database,
+            body: self.command(first.kind, target, operations.clone()),
             kind: first.kind,
             operations,
         })
     }
 
-    fn command(&self, kind: Kind, collection: &str, operations: Range<usize>) -> RawDocumentBuf {
+    fn command(&self, kind: Kind, target: &Target<'_>, operations: Range<usize>) -> RawDocumentBuf {
         let mut out = DocumentWriter::new();
-        out.append_str(kind.command(), collection);
+        out.append_str(kind.command(), target.collection);
+        if let Some(uuid) = target.uuid {
+            out.append("collectionUUID", uuid);
+        }
         out.append_bool("ordered", self.ordered);
         for name in PASSED_ON {
             if let Some(value) = field(self.body, name) {
@@ -180,27 +192,53 @@ impl<'a> BulkWrite<'a> {
     }
 }
 
-fn namespace(info: &RawDocument) -> Result<(&str, &str)> {
-    let name = match field(info, "ns") {
-        Some(RawBsonRef::String(name)) => name,
-        Some(_) => {
-            let text = "BSON field 'bulkWrite.nsInfo.ns' is the wrong type, expected type 'string'";
-            return Err(QueryError::new(ErrorKind::TypeMismatch, text));
+impl<'a> Target<'a> {
+    fn parse(info: &'a RawDocument) -> Result<Target<'a>> {
+        let (mut name, mut uuid) = (None, None);
+        for element in elements(info) {
+            match (element.name(), element.value()) {
+                ("ns", RawBsonRef::String(text)) => name = Some(text),
+                ("ns", _) => return Err(wrong_type("ns", "string")),
+                ("collectionUUID", RawBsonRef::Null) => {}
+                ("collectionUUID", RawBsonRef::Binary(binary))
+                    if binary.subtype == BinarySubtype::Uuid && binary.bytes.len() == 16 =>
+                {
+                    uuid = Some(RawBsonRef::Binary(binary));
+                }
+                ("collectionUUID", _) => return Err(wrong_type("collectionUUID", "binData")),
+                ("encryptionInformation" | "isTimeseriesNamespace", _) => {}
+                (unknown, _) => {
+                    let text =
+                        format!("BSON field 'bulkWrite.nsInfo.{unknown}' is an unknown field.");
+                    return Err(QueryError::new(ErrorKind::Location(40_415), text));
+                }
+            }
         }
-        None => {
+        let Some(name) = name else {
             return Err(QueryError::new(
                 ErrorKind::Location(40_414),
                 "BSON field 'bulkWrite.nsInfo.ns' is missing but a required field",
             ));
-        }
-    };
-    let split = name.split_once('.');
-    split
-        .filter(|(database, collection)| !database.is_empty() && !collection.is_empty())
-        .ok_or_else(|| {
+        };
+        let split = name.split_once('.');
+        let split =
+            split.filter(|(database, collection)| !database.is_empty() && !collection.is_empty());
+        let Some((database, collection)) = split else {
             let text = format!("Invalid namespace specified '{name}'");
-            QueryError::new(ErrorKind::InvalidNamespace, text)
+            return Err(QueryError::new(ErrorKind::InvalidNamespace, text));
+        };
+        Ok(Target {
+            database,
+            collection,
+            uuid,
         })
+    }
+}
+
+fn wrong_type(name: &str, wanted: &str) -> QueryError {
+    let text =
+        format!("BSON field 'bulkWrite.nsInfo.{name}' is the wrong type, expected type '{wanted}'");
+    QueryError::new(ErrorKind::TypeMismatch, text)
 }
 
 /// `stmtIds`, or what `stmtId` begins.

@@ -112,8 +112,16 @@ fn parse(answer: Answer, value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Resu
             ExpressionNode::Constant(options) => Some(options.as_raw_bson_ref()),
             _ => None,
         };
-        match compile(answer.operator(), Some(regex.as_raw_bson_ref()), options) {
-            Ok(compiled) => parsed.compiled = compiled,
+        // Options are read even where there is no pattern.
+        let pattern = match regex.as_raw_bson_ref() {
+            pattern if is_nullish(Some(pattern)) && options.is_some() => RawBsonRef::String(""),
+            pattern => pattern,
+        };
+        match compile(answer.operator(), Some(pattern), options) {
+            Ok(compiled) if !is_nullish(Some(regex.as_raw_bson_ref())) => {
+                parsed.compiled = compiled;
+            }
+            Ok(_) => {}
             Err(error) => parser.context.folding.failed(error)?,
         }
     }

@@ -12,7 +12,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 use banyan_document::number::is_true;
 use banyan_document::{DocumentWriter, Number};
 
-use super::near_query::{GeoNear, NearFields};
+use super::near_query::{GeoNear, NearFields, check_point};
 use super::stage::{Division, Stage};
 use super::stage_run::{Pass, StageRun, Start};
 use super::unwind::write_at;
@@ -134,10 +134,17 @@ pub(super) fn parse(
         multiplier: multiplier.unwrap_or(1.0),
         tells_metadata: false,
     };
-    let filter = Filter::of_query(&query, context)?;
-    if filter.near().is_some() {
-        return Err(QueryError::bad_value("Too many geoNear expressions"));
-    }
+    let filter = Filter::of_query(&query, context).and_then(|filter| match filter.near() {
+        Some(_) => Err(QueryError::bad_value("Too many geoNear expressions")),
+        None => Ok(filter),
+    });
+    let filter = filter.map_err(|error| {
+        // The point is looked at first, where the query is wrong as well.
+        let place = near.as_constant();
+        place
+            .and_then(|place| check_point(Some(place)).err())
+            .unwrap_or(error)
+    })?;
     out.push(Arc::new(GeoNear {
         near,
         key,

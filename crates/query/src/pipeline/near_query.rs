@@ -64,7 +64,8 @@ impl NearFields {
     }
 }
 
-fn check_point(value: Option<RawBsonRef<'_>>) -> Result<(), QueryError> {
+/// Whether it can be a point at all.
+pub(super) fn check_point(value: Option<RawBsonRef<'_>>) -> Result<(), QueryError> {
     match value {
         Some(RawBsonRef::Document(_) | RawBsonRef::Array(_)) => Ok(()),
         _ => error(

@@ -155,6 +155,9 @@ impl Parser<'_> {
                 self.expression(path, RawBsonRef::Document(document))
             }
             _ => {
+                if let Some(Rule::Positional) = self.fields.at(path) {
+                    return error(31250, format!("Path collision at {path}"));
+                }
                 for element in elements(document) {
                     let name = element.name();
                     if name.is_empty() {
@@ -239,11 +242,11 @@ impl Parser<'_> {
                 format!("elemMatch: Invalid argument, object required, but got {found}"),
             );
         };
-        if path.contains('.') {
-            return error(31275, "Cannot use $elemMatch projection on a nested field.");
-        }
         if self.positional {
             return error(31255, "Cannot specify positional operator and $elemMatch.");
+        }
+        if path.contains('.') {
+            return error(31275, "Cannot use $elemMatch projection on a nested field.");
         }
         let filter = filter::element_matcher(document, self.context)?;
         self.elem_match = true;
@@ -403,6 +406,17 @@ impl Fields {
         }
         fields.rules.push(last.clone(), rule);
         Ok(())
+    }
+
+    /// What is asked of a path.
+    fn at(&self, path: &str) -> Option<&Rule> {
+        match path.split_once('.') {
+            None => self.rule(path),
+            Some((first, rest)) => match self.rule(first)? {
+                Rule::Fields(inner) => inner.at(rest),
+                _ => None,
+            },
+        }
     }
 
     /// Something of the kind comes here or below.

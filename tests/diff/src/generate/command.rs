@@ -33,7 +33,25 @@ impl Generator {
         if !searches {
             self.add_options(&mut command);
         }
-        command
+        match self.random.percent(3) {
+            true => self.explained(command),
+            false => command,
+        }
+    }
+
+    /// The command, explained: whether that can be done, and what is wrong otherwise.
+    pub fn explained(&mut self, command: Document) -> Document {
+        let mut explain = doc! { "explain": command };
+        match *self
+            .random
+            .weighted(&[(6, 'p'), (3, 'e'), (1, 'd'), (1, '?')])
+        {
+            'p' => drop(explain.insert("verbosity", "queryPlanner")),
+            'e' => drop(explain.insert("verbosity", "executionStats")),
+            'd' => {}
+            _ => drop(explain.insert("verbosity", self.value(0))),
+        }
+        explain
     }
 
     /// Where equal strings stand for one another in the reply, only the same ones are equal: which

@@ -19,6 +19,10 @@ const KINDS: &[(usize, &str)] = &[
     (3, "delete"),
     (5, "findAndModify"),
     (12, "find"),
+    (12, "aggregate"),
+    (3, "explain"),
+    (3, "validate"),
+    (2, "cloneCollectionAsCapped"),
     (2, "listIndexes"),
     (3, "listCollections"),
     (2, "convertToCapped"),
@@ -57,8 +61,79 @@ impl Generator {
                 let size = *self.random.pick(&[4096, 100_000, 0, -1]);
                 doc! { "convertToCapped": self.story_name(), "size": self.or_wrong(size) }
             }
+            "validate" => {
+                let mut validate = doc! { "validate": self.story_name() };
+                if self.random.percent(30) {
+                    let option = *self
+                        .random
+                        .pick(&["full", "metadata", "background", "nosuch"]);
+                    let flag = self.flag();
+                    validate.insert(option, flag);
+                }
+                validate
+            }
+            "cloneCollectionAsCapped" => {
+                let size = *self.random.pick(&[4096, 100_000, 0, -1]);
+                let size = self.or_wrong(size);
+                let (from, to) = (self.story_name(), self.story_name());
+                doc! { "cloneCollectionAsCapped": from, "toCollection": to, "size": size }
+            }
+            "aggregate" => self.aggregate_of_story(),
+            "explain" => {
+                let kinds = [
+                    "find",
+                    "update",
+                    "delete",
+                    "findAndModify",
+                    "count",
+                    "distinct",
+                ];
+                let kind = *self.random.pick(&kinds);
+                let command = self.use_of_story(kind);
+                self.explained(command)
+            }
             _ => self.use_of_story(kind),
         }
+    }
+
+    /// An aggregation that may write into one of the story's collections.
+    fn aggregate_of_story(&mut self) -> Document {
+        let mut stages = self.pipeline(3);
+        if self.random.percent(50) {
+            let output = self.output();
+            stages.push(output);
+        }
+        doc! { "aggregate": self.story_name(), "pipeline": stages, "cursor": {} }
+    }
+
+    fn output(&mut self) -> Document {
+        let into = self.story_name();
+        if self.random.percent(40) {
+            return doc! { "$out": into };
+        }
+        let mut merge = doc! { "into": into };
+        let matched = ["replace", "merge", "keepExisting", "fail", "nosuch"];
+        let unmatched = ["insert", "discard", "fail", "nosuch"];
+        if self.random.percent(60) {
+            let action = *self
+                .random
+                .weighted(&[(5, 0), (5, 1), (4, 2), (3, 3), (1, 4)]);
+            merge.insert("whenMatched", matched[action]);
+        }
+        if self.random.percent(40) {
+            let action = *self.random.weighted(&[(4, 0), (4, 1), (2, 2), (1, 3)]);
+            merge.insert("whenNotMatched", unmatched[action]);
+        }
+        if self.random.percent(15) {
+            let on: Bson = match self.random.below(4) {
+                0 => "_id".into(),
+                1 => vec!["_id", "a"].into(),
+                2 => "a".into(),
+                _ => self.value(1),
+            };
+            merge.insert("on", on);
+        }
+        doc! { "$merge": merge }
     }
 
     /// What users do beside those who change collections.

@@ -183,6 +183,7 @@ impl Builder<'_> {
                     );
                 }
                 Some("$elemMatch") if document.iter().nth(1).is_none() => {
+                    FieldPath::parse(path)?;
                     return Err(QueryError::new(
                         ErrorKind::InvalidPipelineOperator,
                         "Cannot use $elemMatch in this context",
