@@ -67,3 +67,4 @@ mod unique_indexes;
 mod validators;
 mod views;
 mod wire;
+mod without_shard_key;
