@@ -81,7 +81,8 @@ pub(super) fn with_id_first(document: &RawDocument, generated: Option<ObjectId>)
     {
         return document.to_owned();
     }
-    let generated = || RawBsonRef::ObjectId(generated.unwrap_or_else(ObjectId::new));
+    // The default of an id is a new one.
+    let generated = || RawBsonRef::ObjectId(generated.unwrap_or_default());
     let id = field(document, "_id").unwrap_or_else(generated);
     let mut writer = DocumentWriter::with_capacity(document.as_bytes().len() + 32);
     writer.append("_id", id);
