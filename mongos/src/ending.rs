@@ -93,7 +93,7 @@ pub async fn while_awaited<T>(
     }
 }
 
-fn gone() -> CommandError {
+pub fn gone() -> CommandError {
     CommandError::new(
         ErrorCode::ClientDisconnect,
         "the client's connection is gone",

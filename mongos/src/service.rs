@@ -23,6 +23,7 @@ use bson::{RawBsonRef, RawDocumentBuf};
 use tokio::task::block_in_place;
 use tokio::time::Instant;
 
+use crate::collection_uuid;
 use crate::commands::COMMANDS;
 use crate::context::{CommandSpec, Context};
 use crate::ending::while_awaited;
@@ -191,7 +192,10 @@ async fn run_found(
         request: notes.request.as_ref().unwrap_or(request),
         ..*context
     };
-    let mut answer = (spec.run)(&told);
+    let mut answer = match collection_uuid::is_asked(request) {
+        true => Box::pin(collection_uuid::run(&told, spec)),
+        false => (spec.run)(&told),
+    };
     let answer = async {
         if is_light(spec.name, request) {
             return answer.await;

@@ -7,7 +7,7 @@ use banyan_query::bounds::{self, Conjunction, Interval};
 use banyan_query::text::{SearchedIndex, TextContext};
 use banyan_query::{Context, Filter};
 use banyan_sharding::{RoutingTable, ShardKey, ValueRange};
-use banyan_wire::params::{Field, missing_field};
+use banyan_wire::params::{self, Field, missing_field};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -20,14 +20,17 @@ use crate::fields;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     One(Arc<str>),
+    /// All of them carry it out.
     Many(Vec<Arc<str>>),
+    /// One of them carries it out, see [`crate::without_shard_key`].
+    AnyOf(Vec<Arc<str>>),
 }
 
 impl Target {
     pub fn shards(&self) -> &[Arc<str>] {
         match self {
             Target::One(shard) => std::slice::from_ref(shard),
-            Target::Many(shards) => shards,
+            Target::Many(shards) | Target::AnyOf(shards) => shards,
         }
     }
 
@@ -36,6 +39,13 @@ impl Target {
             Target::One(shards.remove(0))
         } else {
             Target::Many(shards)
+        }
+    }
+
+    fn any_of(shards: Vec<Arc<str>>) -> Target {
+        match shards.as_slice() {
+            [only] => Target::One(only.clone()),
+            _ => Target::AnyOf(shards),
         }
     }
 }
@@ -116,6 +126,13 @@ pub fn parse(
 pub fn of_insert(route: &Route, document: &RawDocument) -> Result<Target, CommandError> {
     match &route.table {
         None => Ok(Target::One(route.database.primary.clone())),
+        // No collection takes it, whatever its shard key.
+        Some(_) if matches!(fields::get(document, "_id"), Some(RawBsonRef::Array(_))) => {
+            Err(CommandError::new(
+                ErrorCode::InvalidIdField,
+                "The '_id' value cannot be of type array",
+            ))
+        }
         Some(table) => match table.find_document(document) {
             Ok(chunk) => Ok(Target::One(chunk.shard.clone())),
             Err(error) => Err(CommandError::new(
@@ -132,35 +149,39 @@ pub fn of_update(route: &Route, statement: &RawDocument) -> Result<Target, Comma
         return Ok(Target::of(route.shards()));
     };
     let filter = parse(table, filter, statement)?;
-    let shards = shards_of(table, &filter);
     let upsert = fields::get_flag(statement, "upsert");
     let multi = fields::get_flag(statement, "multi");
-    if upsert {
-        // The one shard where the document would be born has to be known.
-        let key = key_of(table, &filter);
-        let replacement = || replacement(statement).and_then(|u| table.pattern().key_of(u).ok());
-        return match key.or_else(replacement) {
-            Some(key) => Ok(Target::One(table.find(&key).shard.clone())),
-            None => Err(CommandError::new(
-                ErrorCode::ShardKeyNotFound,
-                "An upsert on a sharded collection must contain the shard key and have the simple \
-                 collation",
-            )),
-        };
+    if !multi {
+        return Ok(match upsert || !has_exact_id(table, &filter) {
+            true => of_one(table, &filter, upsert),
+            false => Target::of(shards_of(table, &filter)),
+        });
     }
-    if multi || shards.len() == 1 || has_exact_id(table, &filter) {
-        return Ok(Target::of(shards));
+    if !upsert {
+        return Ok(Target::of(shards_of(table, &filter)));
     }
-    if let Some(document) = replacement(statement)
-        && let Ok(chunk) = table.find_document(document)
-    {
-        return Ok(Target::One(chunk.shard.clone()));
+    // The one shard where the document would be born has to be known.
+    match (key_of(table, &filter), route.shards().as_slice()) {
+        (Some(key), _) => Ok(Target::One(table.find(&key).shard.clone())),
+        (None, [only]) => Ok(Target::One(only.clone())),
+        (None, _) => Err(CommandError::new(
+            ErrorCode::ShardKeyNotFound,
+            "An upsert on a sharded collection must contain the shard key and have the simple \
+             collation",
+        )),
     }
-    Err(CommandError::new(
-        ErrorCode::InvalidOptions,
-        "A {multi:false} update on a sharded collection must contain an exact match on _id or \
-         contain the shard key",
-    ))
+}
+
+/// Where one document is that a filter means, or is to be inserted if there is none.
+pub fn of_one(table: &RoutingTable, filter: &Filter, upsert: bool) -> Target {
+    if !upsert {
+        return Target::any_of(shards_of(table, filter));
+    }
+    match key_of(table, filter) {
+        Some(key) => Target::One(table.find(&key).shard.clone()),
+        // The update may say more of the new document than the filter.
+        None => Target::any_of(table.shards().cloned().collect()),
+    }
 }
 
 pub fn of_delete(route: &Route, statement: &RawDocument) -> Result<Target, CommandError> {
@@ -169,29 +190,34 @@ pub fn of_delete(route: &Route, statement: &RawDocument) -> Result<Target, Comma
         return Ok(Target::of(route.shards()));
     };
     let filter = parse(table, filter, statement)?;
-    let shards = shards_of(table, &filter);
-    let many = fields::get_number(statement, "limit").unwrap_or(0) == 0;
-    if many || shards.len() == 1 || has_exact_id(table, &filter) {
-        return Ok(Target::of(shards));
-    }
-    Err(CommandError::new(
-        ErrorCode::ShardKeyNotFound,
-        "A single delete on a sharded collection must contain an exact match on _id or contain \
-         the shard key",
-    ))
+    let many = fields::get(statement, "limit").and_then(params::deletes_all) != Some(false);
+    Ok(match many || has_exact_id(table, &filter) {
+        true => Target::of(shards_of(table, &filter)),
+        false => of_one(table, &filter, false),
+    })
 }
 
 /// What errors call the statements of an `update` and of a `delete`.
 const UPDATE: &str = "update.updates";
 const DELETE: &str = "delete.deletes";
 
-/// Refuses a statement whose filter is none, whatever else it says: where it goes is read from that.
+/// Refuses a statement whose filter is none, whatever else it says: where it goes is read from that, and
+/// from the limit of a delete.
 pub fn check_update(statement: &RawDocument) -> Result<(), CommandError> {
     statement_filter(UPDATE, statement).map(drop)
 }
 
 pub fn check_delete(statement: &RawDocument) -> Result<(), CommandError> {
-    statement_filter(DELETE, statement).map(drop)
+    statement_filter(DELETE, statement)?;
+    let limit = fields::get(statement, "limit");
+    let limit = limit.ok_or_else(|| missing_field(DELETE, "limit"))?;
+    match params::deletes_all(limit) {
+        Some(_) => Ok(()),
+        None => Err(CommandError::new(
+            ErrorCode::FailedToParse,
+            "The limit field in delete objects must be 0 or 1",
+        )),
+    }
 }
 
 fn statement_filter<'a>(
@@ -206,17 +232,6 @@ fn statement_filter<'a>(
         }
         .document(),
         None => Err(missing_field(parser, "q")),
-    }
-}
-
-/// The new document of a replacement; `None` for operators and pipelines.
-fn replacement(statement: &RawDocument) -> Option<&RawDocument> {
-    match fields::get(statement, "u") {
-        Some(RawBsonRef::Document(u)) => {
-            let first = u.iter_elements().next()?.ok()?;
-            (!first.key().as_str().starts_with('$')).then_some(u)
-        }
-        _ => None,
     }
 }
 

@@ -5,9 +5,11 @@
 //! other and go to the same shard; unordered ones to all shards at once. A shard that objects to
 //! its version has not run what it objects to, so those statements are planned again with a newer
 //! route. Where a part of the shards has run a statement by then, the others run it for what none
-//! of them owned, so that a document that moves meanwhile is met exactly once ([`parts`]). Statements carry their numbers (`stmtIds`), so that a retried batch is recognised
-//! statement by statement wherever they end up.
+//! of them owned, so that a document that moves meanwhile is met exactly once ([`parts`]). A statement that only one of several shards is to carry out goes by
+//! itself ([`crate::without_shard_key`]). Statements carry their numbers (`stmtIds`), so that a
+//! retried batch is recognised statement by statement wherever they end up.
 
+mod outcome;
 mod parts;
 
 use std::borrow::Cow;
@@ -15,12 +17,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use banyan_document::DocumentWriter;
-use banyan_wire::{CommandError, ErrorCode};
+use banyan_wire::{CommandError, ErrorCode, Outgoing};
 use bson::oid::ObjectId;
 use bson::raw::cstr;
-use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use futures::future::join_all;
 
+use self::outcome::{Outcome, entries, retried, with_index};
 use self::parts::{Limits, Part, Ran};
 use crate::answer::Answer;
 use crate::catalog::Route;
@@ -29,6 +32,7 @@ use crate::context::Context;
 use crate::dispatch::StaleRetries;
 use crate::fields;
 use crate::targeting::{self, Target};
+use crate::without_shard_key::Write;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -72,16 +76,6 @@ pub struct Batch<'a> {
     counted: HashSet<usize>,
 }
 
-#[derive(Default)]
-struct Outcome {
-    n: i64,
-    modified: i64,
-    upserted: BTreeMap<usize, RawBson>,
-    errors: BTreeMap<usize, RawDocumentBuf>,
-    concern_error: Option<RawDocumentBuf>,
-    retried: Vec<i32>,
-}
-
 /// Statements that go to one shard together.
 struct Child {
     shard: Arc<str>,
@@ -97,6 +91,19 @@ impl Child {
             limits: part.limits,
         }
     }
+}
+
+/// How a statement is sent.
+enum Plan {
+    Parts(Vec<Part>),
+    /// Any of several shards carries it out.
+    OnAny,
+}
+
+/// What is sent next: batches, and then statements that any of several shards carries out.
+struct Next {
+    children: Vec<Child>,
+    on_any: Vec<usize>,
 }
 
 /// What became of a child batch.
@@ -201,7 +208,7 @@ impl<'a> Batch<'a> {
             if self.left.is_empty() || stale.is_some() || self.is_stopped() {
                 return Ok(stale);
             }
-            let children = if self.ordered {
+            let Next { children, on_any } = if self.ordered {
                 self.next_run(route)
             } else {
                 self.split(route)
@@ -213,6 +220,14 @@ impl<'a> Batch<'a> {
             }
             for (child, answer) in children.iter().zip(answers) {
                 if let Sent::Stale(error) = self.take_answer(route, child, answer)? {
+                    stale = Some(error);
+                }
+            }
+            for index in on_any {
+                if stale.is_some() {
+                    break;
+                }
+                if let Sent::Stale(error) = self.run_on_any(route, index).await? {
                     stale = Some(error);
                 }
             }
@@ -245,11 +260,13 @@ impl<'a> Batch<'a> {
         self.ordered && !self.outcome.errors.is_empty()
     }
 
-    fn plan(&mut self, route: &Arc<Route>, index: usize) -> Option<Vec<Part>> {
+    fn plan(&mut self, route: &Arc<Route>, index: usize) -> Option<Plan> {
         match self.kind.target(route, &self.statements[index]) {
+            Ok(Target::AnyOf(_)) => Some(Plan::OnAny),
             Ok(target) => {
                 let ran = self.ran.get(&index).map_or(&[][..], Vec::as_slice);
-                Some(parts::left_of(route, target.shards(), ran))
+                let parts = parts::left_of(route, target.shards(), ran);
+                Some(Plan::Parts(parts))
             }
             Err(error) => {
                 self.fail(index, &error);
@@ -258,18 +275,63 @@ impl<'a> Batch<'a> {
         }
     }
 
+    /// Runs a statement on whichever shard has a document for it.
+    async fn run_on_any(&mut self, route: &Arc<Route>, index: usize) -> Result<Sent, CommandError> {
+        let statement = &self.statements[index];
+        let Ok(Target::AnyOf(shards)) = self.kind.target(route, statement) else {
+            return Ok(Sent::Ran);
+        };
+        let write = Write {
+            context: self.context,
+            route,
+            shards: &shards,
+            upsert: self.kind == Kind::Update && fields::get_flag(statement, "upsert"),
+            request: &|dropped, added| self.outgoing(&[index], dropped, added.to_owned()),
+        };
+        let answer = [write.run().await];
+        if let Some(error) = self.refusal(&answer) {
+            return Err(error);
+        }
+        let [answer] = answer;
+        let shard = match &answer {
+            Ok(answer) => answer.shard.clone(),
+            Err(_) => route.database.primary.clone(),
+        };
+        let child = Child {
+            shard,
+            indexes: vec![index],
+            limits: None,
+        };
+        let sent = self.take_answer(route, &child, answer)?;
+        if matches!(sent, Sent::Ran) {
+            self.left.retain(|left| *left != index);
+        }
+        Ok(sent)
+    }
+
     /// The next statements of an ordered batch that can go together.
-    fn next_run(&mut self, route: &Arc<Route>) -> Vec<Child> {
+    fn next_run(&mut self, route: &Arc<Route>) -> Next {
         let mut run: Option<Child> = None;
+        let mut on_any = Vec::new();
         for index in self.left.clone() {
-            let Some(parts) = self.plan(route, index) else {
-                break;
+            let parts = match self.plan(route, index) {
+                Some(Plan::Parts(parts)) => parts,
+                Some(Plan::OnAny) => {
+                    if run.is_none() {
+                        on_any.push(index);
+                    }
+                    break;
+                }
+                None => break,
             };
             let alone = parts.len() > 1 || self.ran.contains_key(&index);
             match &mut run {
                 None if alone => {
                     let child = |part| Child::of_one(part, index);
-                    return parts.into_iter().map(child).collect();
+                    return Next {
+                        children: parts.into_iter().map(child).collect(),
+                        on_any,
+                    };
                 }
                 None => run = parts.into_iter().map(|p| Child::of_one(p, index)).next(),
                 Some(run) if !alone && parts.iter().all(|part| part.shard == run.shard) => {
@@ -281,15 +343,27 @@ impl<'a> Batch<'a> {
         // A statement that can't be sent ends an ordered batch, but those before it run.
         self.left
             .retain(|index| !self.outcome.errors.contains_key(index));
-        run.into_iter().collect()
+        Next {
+            children: run.into_iter().collect(),
+            on_any,
+        }
     }
 
     /// All statements of an unordered batch by shard.
-    fn split(&mut self, route: &Arc<Route>) -> Vec<Child> {
+    fn split(&mut self, route: &Arc<Route>) -> Next {
         let mut children = Vec::new();
+        let mut on_any = Vec::new();
         let mut by_shard: BTreeMap<Arc<str>, Vec<usize>> = BTreeMap::new();
         for index in self.left.clone() {
-            for part in self.plan(route, index).unwrap_or_default() {
+            let parts = match self.plan(route, index) {
+                Some(Plan::Parts(parts)) => parts,
+                Some(Plan::OnAny) => {
+                    on_any.push(index);
+                    continue;
+                }
+                None => continue,
+            };
+            for part in parts {
                 if part.limits.is_some() {
                     children.push(Child::of_one(part, index));
                 } else {
@@ -304,30 +378,34 @@ impl<'a> Batch<'a> {
             indexes,
             limits: None,
         }));
-        children
+        Next { children, on_any }
     }
 
     async fn send(&self, route: &Arc<Route>, child: &Child) -> Result<Answer, CommandError> {
-        let request = self.context.request;
-        let mut added = match &child.limits {
+        let versions = match &child.limits {
             Some(limits) => limits.versions(route, &child.shard),
             None => route.versions(&child.shard),
         };
-        if let Some(numbers) = &self.numbers {
-            let own = child.indexes.iter().map(|&index| numbers[index]);
-            added.append(cstr!("stmtIds"), RawArrayBuf::from_iter(own));
-        }
-        let dropped = [self.kind.batch_field(), "stmtIds", "stmtId"];
-        let statements = child
-            .indexes
-            .iter()
-            .map(|&index| self.statements[index].as_bytes());
-        let outgoing = passed_on(&request.body, &dropped, &added)
-            .sequence(self.kind.batch_field(), statements);
+        let outgoing = self.outgoing(&child.indexes, &[], versions);
         self.context
             .router
             .send(&child.shard, self.context.request_options(true), &outgoing)
             .await
+    }
+
+    /// The request with these statements only.
+    fn outgoing(&self, indexes: &[usize], dropped: &[&str], mut added: RawDocumentBuf) -> Outgoing {
+        if let Some(numbers) = &self.numbers {
+            let own = indexes.iter().map(|&index| numbers[index]);
+            added.append(cstr!("stmtIds"), RawArrayBuf::from_iter(own));
+        }
+        let replaced = [self.kind.batch_field(), "stmtIds", "stmtId"];
+        let statements = indexes
+            .iter()
+            .map(|&index| self.statements[index].as_bytes());
+        let body = &self.context.request.body;
+        passed_on(body, &[&replaced, dropped].concat(), &added)
+            .sequence(self.kind.batch_field(), statements)
     }
 
     /// Counts what a child batch did.
@@ -464,42 +542,7 @@ impl<'a> Batch<'a> {
     }
 
     fn reply(self) -> RawDocumentBuf {
-        let outcome = self.outcome;
-        let mut out = DocumentWriter::new();
-        out.append("n", int(outcome.n));
-        if self.kind == Kind::Update {
-            out.append("nModified", int(outcome.modified));
-        }
-        if !outcome.upserted.is_empty() {
-            out.begin_array("upserted");
-            for (index, id) in &outcome.upserted {
-                out.push_document();
-                out.append_i32("index", *index as i32);
-                out.append("_id", id.as_raw_bson_ref());
-                out.end();
-            }
-            out.end();
-        }
-        if !outcome.errors.is_empty() {
-            out.begin_array("writeErrors");
-            let shown = if self.ordered { 1 } else { usize::MAX };
-            for error in outcome.errors.values().take(shown) {
-                out.push(RawBsonRef::Document(error));
-            }
-            out.end();
-        }
-        if let Some(error) = &outcome.concern_error {
-            out.append_doc("writeConcernError", error);
-        }
-        if !outcome.retried.is_empty() {
-            out.begin_array("retriedStmtIds");
-            for id in &outcome.retried {
-                out.push(RawBsonRef::Int32(*id));
-            }
-            out.end();
-        }
-        out.append_f64("ok", 1.0);
-        out.finish()
+        self.outcome.reply(self.kind, self.ordered)
     }
 }
 
@@ -518,10 +561,6 @@ fn is_of_request(code: ErrorCode) -> bool {
 }
 
 const RETRYABLE: &str = "RetryableWriteError";
-
-fn int(n: i64) -> RawBsonRef<'static> {
-    i32::try_from(n).map_or(RawBsonRef::Int64(n), RawBsonRef::Int32)
-}
 
 /// The numbers of the statements: those that the client gave, or their places in the batch.
 fn statement_numbers(context: &Context<'_>, count: usize) -> Result<Vec<i32>, CommandError> {
@@ -553,41 +592,10 @@ fn statement_numbers(context: &Context<'_>, count: usize) -> Result<Vec<i32>, Co
     }
 }
 
-fn entries<'a>(reply: &'a RawDocument, name: &str) -> impl Iterator<Item = &'a RawDocument> {
-    let array = match fields::get(reply, name) {
-        Some(RawBsonRef::Array(array)) => Some(array),
-        _ => None,
-    };
-    array
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|value| value.as_document())
-}
-
-/// The numbers of the statements that an earlier try has done.
-fn retried(reply: &RawDocument) -> impl Iterator<Item = i32> + '_ {
-    let ids = match fields::get(reply, "retriedStmtIds") {
-        Some(RawBsonRef::Array(ids)) => Some(ids),
-        _ => None,
-    };
-    let ids = ids.into_iter().flatten().flatten();
-    ids.filter_map(|id| id.as_i32())
-}
-
 /// Which statement of the whole batch an entry of a child's reply speaks of.
 fn own_index(child: &Child, entry: &RawDocument) -> Option<usize> {
     let index = usize::try_from(fields::get_number(entry, "index")?).ok()?;
     child.indexes.get(index).copied()
-}
-
-fn with_index(entry: &RawDocument, index: usize) -> RawDocumentBuf {
-    let mut out = DocumentWriter::new();
-    out.append_i32("index", index as i32);
-    for element in banyan_document::elements(entry).filter(|e| e.name() != "index") {
-        out.append_element(&element);
-    }
-    out.finish()
 }
 
 /// Runs a batch to its end.

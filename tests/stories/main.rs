@@ -68,3 +68,4 @@ mod unique_indexes;
 mod validators;
 mod views;
 mod wire;
+mod without_shard_key;

@@ -12,7 +12,7 @@ use bson::{Bson, Document, doc};
 use crate::concerns::{Wire, session};
 
 /// A collection of which negative keys are on one shard and the others on the same, to begin with.
-fn shard(wire: &mut Wire, collection: &str) -> Result<[String; 2]> {
+pub fn shard(wire: &mut Wire, collection: &str) -> Result<[String; 2]> {
     let ns = format!("test.{collection}");
     wire.ok("admin", doc! { "balancerStop": 1 })?;
     wire.ok("admin", doc! { "shardCollection": &ns, "key": { "k": 1 } })?;
@@ -26,7 +26,7 @@ fn shard(wire: &mut Wire, collection: &str) -> Result<[String; 2]> {
     Ok([home, other.to_owned()])
 }
 
-fn move_to(wire: &mut Wire, collection: &str, k: i32, shard: &str) -> Result<()> {
+pub fn move_to(wire: &mut Wire, collection: &str, k: i32, shard: &str) -> Result<()> {
     let ns = format!("test.{collection}");
     wire.ok(
         "admin",

@@ -295,3 +295,86 @@ async fn a_shard_that_is_home_to_databases_says_what_keeps_it() -> Result<()> {
     ensure!(reply.get_str("state")? == "completed", "{reply}");
     Ok(())
 }
+
+/// The id of a collection, as the router lists it.
+async fn uuid_of(database: &Database, collection: &str) -> Result<bson::Bson> {
+    let listed = doc! { "listCollections": 1, "filter": { "name": collection } };
+    let listed = database.run_command(listed).await?;
+    let batch = listed.get_document("cursor")?.get_array("firstBatch")?;
+    let listed = batch[0].as_document().context("the collection")?;
+    let uuid = listed.get_document("info")?.get("uuid");
+    uuid.cloned().context("its id")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_is_for_the_collection_with_its_id() -> Result<()> {
+    const MISMATCH: i32 = 361;
+    let cluster = Cluster::start(ClusterShape::default()).await;
+    let client = cluster.client().await;
+    let (test, admin) = (client.database("test"), client.database("admin"));
+    admin
+        .run_command(doc! { "enableSharding": "test", "primaryShard": "shard0" })
+        .await?;
+    admin
+        .run_command(doc! { "shardCollection": "test.parts", "key": { "k": "hashed" } })
+        .await?;
+    for collection in ["parts", "whole"] {
+        let documents = (0..100).map(|k| doc! { "k": k });
+        let collection = test.collection::<Document>(collection);
+        collection.insert_many(documents).await?;
+    }
+    let (parts, whole) = (
+        uuid_of(&test, "parts").await?,
+        uuid_of(&test, "whole").await?,
+    );
+    ensure!(parts != whole);
+    let commands = |collection: &str| {
+        vec![
+            doc! { "find": collection },
+            doc! { "find": collection, "filter": { "k": 1 } },
+            doc! { "aggregate": collection, "pipeline": [{ "$match": { "k": 1 } }], "cursor": {} },
+            doc! { "aggregate": collection, "pipeline": [{ "$group": { "_id": 1 } }], "cursor": {} },
+            doc! { "insert": collection, "documents": [{ "k": 200 }] },
+            doc! { "update": collection, "updates": [{ "q": { "j": 1 }, "u": { "$set": { "j": 2 } } }] },
+            doc! { "delete": collection, "deletes": [{ "q": { "k": 200 }, "limit": 0 }] },
+            doc! { "createIndexes": collection, "indexes": [{ "key": { "j": 1 }, "name": "j" }] },
+            doc! { "dropIndexes": collection, "index": "j" },
+            doc! { "collMod": collection, "validationLevel": "strict" },
+            doc! { "drop": collection },
+        ]
+    };
+    for (collection, own, other, others) in [
+        ("parts", &parts, &whole, "whole"),
+        ("whole", &whole, &parts, "parts"),
+    ] {
+        for mut command in commands(collection) {
+            command.insert("collectionUUID", other.clone());
+            let code = refused(&test, command.clone()).await?;
+            ensure!(code == MISMATCH, "{command}: {code}");
+        }
+        let update = doc! { "update": collection, "updates": [{ "q": {}, "u": { "$set": { "j": 2 } } }], "collectionUUID": other };
+        let reply = test.run_command(update).await?;
+        let error = reply.get_array("writeErrors")?[0].as_document();
+        let error = error.context("an error")?;
+        ensure!(error.get_str("actualCollection")? == others, "{error}");
+        ensure!(
+            error.get_str("expectedCollection")? == collection,
+            "{error}"
+        );
+        let mut commands = commands(collection);
+        // What is dropped last tells nothing of the other one.
+        commands.pop();
+        for mut command in commands {
+            command.insert("collectionUUID", own.clone());
+            let reply = test.run_command(command.clone()).await?;
+            ensure!(reply.get("writeErrors").is_none(), "{command}: {reply}");
+        }
+    }
+    for (collection, uuid) in [("parts", parts), ("whole", whole)] {
+        let drop = doc! { "drop": collection, "collectionUUID": uuid.clone() };
+        test.run_command(drop).await?;
+        let find = doc! { "find": collection, "collectionUUID": uuid };
+        ensure!(refused(&test, find).await? == MISMATCH);
+    }
+    Ok(())
+}

@@ -59,7 +59,14 @@ pub fn check_in(
     };
     let (catalog, _) = ctx.view();
     let named = catalog.get(database, collection);
-    if named.is_some_and(|named| named.uuid == uuid) {
+    let namespace = Namespace::new(database, collection);
+    // A sharded collection goes by one id on all of its shards, whatever each calls its part.
+    let shared = ctx
+        .node
+        .role()
+        .and_then(|role| role.collection_uuid(&namespace));
+    let own = named.map(|named| shared.unwrap_or(named.uuid));
+    if own == Some(uuid) {
         return Ok(());
     }
     let collections = catalog.database(database).into_iter();
@@ -100,19 +107,12 @@ pub fn check_written(ctx: &CommandContext<'_>, collection: &str) -> Result<(), C
     }
 }
 
-/// The id that is asked for. What a router asks of a shard is not held against it yet.
+/// The id that is asked for.
 fn asked(ctx: &CommandContext<'_>) -> Result<Option<Uuid>, CommandError> {
     let Some(field) = ctx.field(FIELD) else {
         return Ok(None);
     };
-    let uuid = read(field)?;
-    if uuid.is_some() && ctx.is_routed() {
-        return Err(CommandError::new(
-            ErrorCode::NotImplemented,
-            "collectionUUID cannot be used through a router yet",
-        ));
-    }
-    Ok(uuid)
+    read(field)
 }
 
 /// Whether it is asked for one.

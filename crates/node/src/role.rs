@@ -80,6 +80,11 @@ pub trait Role: ShardRules + Any {
         None
     }
 
+    /// The id that the collection goes by on all of its shards, if it is sharded.
+    fn collection_uuid(&self, _namespace: &Namespace) -> Option<[u8; 16]> {
+        None
+    }
+
     /// Called on the primary for every committed change, in commit order, before the latches of
     /// the write are released. Must not block.
     fn wrote(&self, namespace: &Namespace, change: Change<'_>);

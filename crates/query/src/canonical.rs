@@ -88,6 +88,15 @@ impl CanonicalQuery {
         }
     }
 
+    /// What a router merges the documents by with those of other shards, if they have an order.
+    pub fn merge_order(&self) -> Option<SortPattern> {
+        match self.order {
+            Order::By(_) => self.order.pattern().cloned(),
+            Order::Any => self.filter.near().map(|_| SortPattern::by_distance()),
+            Order::Natural { .. } => None,
+        }
+    }
+
     pub fn parse(written: &Written<'_>, context: &Context) -> Result<CanonicalQuery, QueryError> {
         let parse_filter = || match written.filter {
             Some(filter) => Filter::of_query(filter, context),

@@ -11,6 +11,7 @@ use crate::incoming::Incoming;
 use crate::latches::Latches;
 use crate::locks::LockManager;
 use crate::machine::Machine;
+use crate::sessions::attempts::Attempts;
 use crate::time_series::OpenBuckets;
 
 /// A member's copy of the data and its end of the log.
@@ -25,6 +26,8 @@ pub struct Replica {
     pub incoming: Arc<Incoming>,
     /// Where the next measurements of time-series collections may go.
     pub open_buckets: Arc<OpenBuckets>,
+    /// The last tries of numbered writes that may be carried out on several shards.
+    pub attempts: Attempts,
     /// Held by writes and by whoever changes what exists.
     pub locks: Arc<LockManager>,
 }
@@ -44,6 +47,7 @@ impl Replica {
             latches: Arc::default(),
             incoming: Arc::default(),
             open_buckets: Arc::default(),
+            attempts: Attempts::default(),
             locks: Arc::default(),
         }
     }

@@ -2,8 +2,8 @@
 
 use std::any::Any;
 use std::net::SocketAddr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::SystemTime;
 
 use bson::RawDocumentBuf;
@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::compression::Compressor;
+use crate::socket::Socket;
 use crate::tls::TlsPeer;
 
 /// A connection as commands see it. Ids are unique in the life of the process.
@@ -27,6 +28,7 @@ pub struct Connection {
     previous_error: Mutex<Option<(LastError, i32)>>,
     closed: CancellationToken,
     left: CancellationToken,
+    socket: OnceLock<Weak<Socket>>,
     requests: AtomicU64,
     /// The number of the request that is being answered, if its client waits for that; else 0.
     running: AtomicU64,
@@ -77,6 +79,7 @@ impl Connection {
             previous_error: Mutex::default(),
             closed,
             left: CancellationToken::new(),
+            socket: OnceLock::new(),
             requests: AtomicU64::new(0),
             running: AtomicU64::new(0),
             hello_ok: AtomicBool::new(false),
@@ -171,6 +174,17 @@ impl Connection {
     /// Cancelled when the client was seen to be gone while a command ran whose reply it wanted.
     pub fn left(&self) -> &CancellationToken {
         &self.left
+    }
+
+    pub(crate) fn note_socket(&self, socket: &Arc<Socket>) {
+        // It has one for as long as it lives.
+        let _ = self.socket.set(Arc::downgrade(socket));
+    }
+
+    /// Whether the client is gone, as its socket says now.
+    pub fn has_ended(&self) -> bool {
+        let ended = |socket: &Weak<Socket>| socket.upgrade().is_none_or(|s| s.has_ended());
+        self.left.is_cancelled() || self.socket.get().is_some_and(ended)
     }
 
     pub fn requests(&self) -> u64 {

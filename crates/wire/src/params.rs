@@ -224,6 +224,18 @@ pub fn count_limit(field: Field<'_>) -> Result<Option<u64>, CommandError> {
     }
 }
 
+/// Whether a statement of a `delete` removes all documents that match, and not one; `None`: its
+/// `limit` says neither.
+pub fn deletes_all(limit: RawBsonRef<'_>) -> Option<bool> {
+    // It is read as a double, and what is no number is none.
+    let limit = Number::from_raw(limit).map_or(0.0, Number::to_f64);
+    match limit {
+        0.0 => Some(true),
+        1.0 => Some(false),
+        _ => None,
+    }
+}
+
 /// A UUID as BSON has it.
 pub fn uuid(bytes: &[u8; 16]) -> Binary {
     Binary {

@@ -36,6 +36,7 @@ pub(crate) struct Presence {
 
 impl Presence {
     pub fn enter(&self, connection: &Arc<Connection>, socket: &Arc<Socket>) {
+        connection.note_socket(socket);
         let client = Client {
             connection: Arc::downgrade(connection),
             socket: Arc::downgrade(socket),

@@ -19,7 +19,7 @@ use super::cluster_parameters;
 use super::errors::{bad_value, stale_config};
 use super::index_rules::ShardKeyRules;
 use super::logged;
-use super::metadata::{Known, Limits, SplitHint, Verdict};
+use super::metadata::{Filter, Known, Limits, SplitHint, Verdict};
 use super::migration::range_deleter;
 use super::signing_keys;
 use super::split;
@@ -178,16 +178,7 @@ impl ShardRules for ShardRole {
         else {
             return Ok(());
         };
-        let key = |document: &RawDocument| {
-            let mut key = Vec::with_capacity(48);
-            match filter.table.pattern().encode(document, &mut key) {
-                Ok(()) => Ok(key),
-                Err(error) => Err(CommandError::new(
-                    ErrorCode::ShardKeyNotFound,
-                    error.to_string(),
-                )),
-            }
-        };
+        let key = |document| shard_key(&filter, document);
         match change {
             Change::Insert { document } => key(document).map(drop),
             Change::Delete { .. } => Ok(()),
@@ -204,6 +195,34 @@ impl ShardRules for ShardRole {
                 ))
             }
         }
+    }
+
+    fn changes_shard_key(
+        &self,
+        namespace: &Namespace,
+        before: &RawDocument,
+        after: &RawDocument,
+    ) -> bool {
+        let collection = self.known_collection(namespace.as_str());
+        let Some(filter) = collection.and_then(|collection| collection.filter()) else {
+            return false;
+        };
+        match (shard_key(&filter, before), shard_key(&filter, after)) {
+            (Ok(before), Ok(after)) => before != after,
+            // What has none any more is refused for that.
+            _ => false,
+        }
+    }
+}
+
+fn shard_key(filter: &Filter, document: &RawDocument) -> Result<Vec<u8>, CommandError> {
+    let mut key = Vec::with_capacity(48);
+    match filter.table.pattern().encode(document, &mut key) {
+        Ok(()) => Ok(key),
+        Err(error) => Err(CommandError::new(
+            ErrorCode::ShardKeyNotFound,
+            error.to_string(),
+        )),
     }
 }
 
@@ -278,6 +297,11 @@ impl Role for ShardRole {
     fn index_rules(&self, namespace: &Namespace) -> Option<Arc<dyn IndexRules>> {
         let filter = self.known_collection(namespace.as_str())?.filter()?;
         Some(Arc::new(ShardKeyRules::new(filter)))
+    }
+
+    fn collection_uuid(&self, namespace: &Namespace) -> Option<[u8; 16]> {
+        let filter = self.known_collection(namespace.as_str())?.filter()?;
+        Some(filter.table.uuid())
     }
 
     fn wrote(&self, namespace: &Namespace, change: Change<'_>) {

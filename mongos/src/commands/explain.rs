@@ -1,11 +1,13 @@
 //! `explain`: the shards' plans, under the shards' names.
 
+use std::sync::Arc;
+
 use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
 use banyan_document::DocumentWriter;
 use banyan_process::machine;
 use banyan_wire::version::COMPATIBLE_VERSION;
-use banyan_wire::{CommandError, ErrorCode};
+use banyan_wire::{CommandError, ErrorCode, Request};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::forward;
@@ -14,7 +16,7 @@ use crate::catalog::Route;
 use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::errors::query_error;
 use crate::fields;
-use crate::targeting;
+use crate::targeting::{self, Target};
 use crate::views::{self, Told};
 
 pub const SPEC: CommandSpec =
@@ -121,23 +123,13 @@ async fn explain(
             let Some(route) = route else {
                 return Ok(end_of_stream(context));
             };
-            let shards = match name {
-                "aggregate" => {
-                    let stages = fields::stages(inner)?;
-                    targeting::of_pipeline(&route, &stages, inner)
+            let shards = match target(&route, name, filter, inner)? {
+                Target::AnyOf(shards) => {
+                    return two_phases(context, &route, name, inner, &shards).await;
                 }
-                _ => targeting::of_filter(&route, filter, inner),
+                target => target.shards().to_vec(),
             };
-            let requests = shards
-                .iter()
-                .map(|shard| {
-                    (
-                        shard.clone(),
-                        forward::outgoing(context.request, &route, shard),
-                    )
-                })
-                .collect();
-            let answers = forward::gather(context, requests, false).await?;
+            let answers = gather(context, &route, &shards, context.request).await?;
             if let [only] = answers.as_slice()
                 && name == "aggregate"
             {
@@ -146,6 +138,125 @@ async fn explain(
             put_together(context, &route, name, &answers).await
         })
         .await
+}
+
+/// The shards that carry out the command that is explained.
+fn target(
+    route: &Route,
+    name: &str,
+    filter: &RawDocument,
+    inner: &RawDocument,
+) -> Result<Target, CommandError> {
+    let first = match name {
+        "update" => statement(inner, "updates"),
+        "delete" => statement(inner, "deletes"),
+        _ => None,
+    };
+    match (name, first, &route.table) {
+        ("aggregate", ..) => {
+            let stages = fields::stages(inner)?;
+            Ok(Target::Many(targeting::of_pipeline(route, &stages, inner)))
+        }
+        ("update", Some(first), _) => targeting::of_update(route, first),
+        ("delete", Some(first), _) => targeting::of_delete(route, first),
+        ("findAndModify" | "findandmodify", _, Some(table)) => {
+            let filter = targeting::parse(table, filter, inner)?;
+            let upsert = fields::get_flag(inner, "upsert");
+            Ok(targeting::of_one(table, &filter, upsert))
+        }
+        _ => Ok(Target::Many(targeting::of_filter(route, filter, inner))),
+    }
+}
+
+/// The first statement of a write.
+fn statement<'a>(inner: &'a RawDocument, field: &str) -> Option<&'a RawDocument> {
+    match fields::get(inner, field)? {
+        RawBsonRef::Array(statements) => statements.get(0).ok()??.as_document(),
+        _ => None,
+    }
+}
+
+async fn gather(
+    context: &Context<'_>,
+    route: &Route,
+    shards: &[Arc<str>],
+    request: &Request,
+) -> Result<Vec<Answer>, CommandError> {
+    let requests = shards.iter().map(|shard| {
+        let outgoing = forward::outgoing(request, route, shard);
+        (shard.clone(), outgoing)
+    });
+    forward::gather(context, requests.collect(), false).await
+}
+
+/// A write for which all shards look, and which one of them carries out
+/// ([`crate::without_shard_key`]).
+async fn two_phases(
+    context: &Context<'_>,
+    route: &Route,
+    name: &str,
+    inner: &RawDocument,
+    shards: &[Arc<str>],
+) -> CommandResult {
+    let written = gather(
+        context,
+        route,
+        &shards[..shards.len().min(1)],
+        context.request,
+    )
+    .await?;
+    let mut body = DocumentWriter::new();
+    body.append_doc("explain", &search(route, name, inner));
+    for element in banyan_document::elements(&context.request.body).skip(1) {
+        body.append_element(&element);
+    }
+    let request = views::request(context, "explain", body.finish());
+    let found = gather(context, route, shards, &request).await?;
+    let mut out = DocumentWriter::new();
+    out.begin_document("queryPlanner");
+    out.append_i32("mongosPlannerVersion", 1);
+    out.append_str("namespace", &route.ns);
+    out.begin_document("winningPlan");
+    out.append_str("stage", "SHARD_WRITE");
+    append_shards(context, &mut out, &written).await?;
+    out.begin_document("inputStage");
+    out.append_str("stage", "SHARD_MERGE");
+    append_shards(context, &mut out, &found).await?;
+    out.end();
+    out.end();
+    out.end();
+    if has_statistics(&written) {
+        execution_stats(&mut out, "SHARD_WRITE", &written, |out| {
+            out.begin_document("inputStage");
+            append_stages(out, "SHARD_MERGE", &found);
+            out.end();
+        });
+    }
+    Ok(finish(context, out))
+}
+
+/// How shards look for the document of a write.
+fn search(route: &Route, name: &str, inner: &RawDocument) -> RawDocumentBuf {
+    let (_, collection) = route.ns.split_once('.').unwrap_or_default();
+    let (holder, filter) = match name {
+        "update" => (statement(inner, "updates").unwrap_or(inner), "q"),
+        "delete" => (statement(inner, "deletes").unwrap_or(inner), "q"),
+        _ => (inner, "query"),
+    };
+    let mut out = DocumentWriter::new();
+    out.append_str("find", collection);
+    let mut pass = |from: &RawDocument, field: &str, to: &str| {
+        if let Some(value) = fields::get(from, field) {
+            out.append(to, value);
+        }
+    };
+    pass(holder, filter, "filter");
+    for field in ["sort", "hint", "collation"] {
+        pass(holder, field, field);
+    }
+    pass(inner, "let", "let");
+    out.append_i32("limit", 1);
+    out.finish()
 }
 
 /// The filter of the command that is explained.
@@ -164,13 +275,9 @@ fn filter(name: &str, inner: &RawDocument) -> Result<RawDocumentBuf, CommandErro
             } else {
                 "deletes"
             };
-            let first = match fields::get(inner, field) {
-                Some(RawBsonRef::Array(statements)) => statements.get(0).ok().flatten(),
-                _ => None,
-            };
-            match first {
-                Some(RawBsonRef::Document(statement)) => from(statement, "q"),
-                _ => Ok(RawDocumentBuf::new()),
+            match statement(inner, field) {
+                Some(statement) => from(statement, "q"),
+                None => Ok(RawDocumentBuf::new()),
             }
         }
         _ => Ok(RawDocumentBuf::new()),
@@ -226,71 +333,93 @@ async fn put_together(
     out.append_str("namespace", &route.ns);
     out.begin_document("winningPlan");
     out.append_str("stage", stage);
+    append_shards(context, &mut out, answers).await?;
+    out.end();
+    out.end();
+    if has_statistics(answers) {
+        execution_stats(&mut out, stage, answers, |_| {});
+    }
+    Ok(finish(context, out))
+}
+
+/// What each shard says of its plan.
+async fn append_shards(
+    context: &Context<'_>,
+    out: &mut DocumentWriter,
+    answers: &[Answer],
+) -> Result<(), CommandError> {
     out.begin_array("shards");
     for answer in answers {
         out.push_document();
         out.append_str("shardName", &answer.shard);
         let shard = context.router.shards.get(&answer.shard).await?;
         out.append_str("connectionString", &shard.address);
-        append_all(&mut out, &answer.reply, "queryPlanner");
+        append_all(out, &answer.reply, "queryPlanner");
         out.end();
     }
     out.end();
-    out.end();
-    out.end();
-    if answers
-        .iter()
-        .any(|answer| fields::get(&answer.reply, "executionStats").is_some())
-    {
-        execution_stats(&mut out, stage, answers);
-    }
-    Ok(finish(context, out))
+    Ok(())
 }
 
-fn execution_stats(out: &mut DocumentWriter, stage: &str, answers: &[Answer]) {
-    let each = |name: &str| -> Vec<i64> {
-        let stats = answers
-            .iter()
-            .filter_map(|answer| fields::get(&answer.reply, "executionStats"));
-        stats
-            .filter_map(|stats| fields::get_number(stats.as_document()?, name))
-            .collect()
-    };
-    let slowest = each("executionTimeMillis").into_iter().max().unwrap_or(0);
-    let append = |out: &mut DocumentWriter, name: &str, n: i64| {
-        out.append(
-            name,
-            i32::try_from(n).map_or(RawBsonRef::Int64(n), RawBsonRef::Int32),
-        );
-    };
-    out.begin_document("executionStats");
-    append(out, "nReturned", each("nReturned").iter().sum());
-    append(out, "executionTimeMillis", slowest);
-    append(
-        out,
-        "totalKeysExamined",
-        each("totalKeysExamined").iter().sum(),
-    );
-    append(
-        out,
-        "totalDocsExamined",
-        each("totalDocsExamined").iter().sum(),
-    );
+fn has_statistics(answers: &[Answer]) -> bool {
+    let has = |answer: &Answer| fields::get(&answer.reply, STATISTICS).is_some();
+    answers.iter().any(has)
+}
+
+/// `more`: what stands beside the stages.
+fn execution_stats(
+    out: &mut DocumentWriter,
+    stage: &str,
+    answers: &[Answer],
+    more: impl FnOnce(&mut DocumentWriter),
+) {
+    out.begin_document(STATISTICS);
+    append_number(out, "nReturned", each(answers, "nReturned").sum());
+    append_number(out, "executionTimeMillis", slowest(answers));
+    for name in ["totalKeysExamined", "totalDocsExamined"] {
+        append_number(out, name, each(answers, name).sum());
+    }
     out.begin_document("executionStages");
+    append_stages(out, stage, answers);
+    out.end();
+    more(out);
+    out.end();
+}
+
+fn append_stages(out: &mut DocumentWriter, stage: &str, answers: &[Answer]) {
     out.append_str("stage", stage);
-    append(out, "nReturned", each("nReturned").iter().sum());
-    append(out, "executionTimeMillis", slowest);
+    append_number(out, "nReturned", each(answers, "nReturned").sum());
+    append_number(out, "executionTimeMillis", slowest(answers));
     out.begin_array("shards");
     for answer in answers {
         out.push_document();
         out.append_str("shardName", &answer.shard);
-        append_all(out, &answer.reply, "executionStats");
+        append_all(out, &answer.reply, STATISTICS);
         out.end();
     }
     out.end();
-    out.end();
-    out.end();
 }
+
+/// A figure of each shard.
+fn each<'a>(answers: &'a [Answer], name: &'a str) -> impl Iterator<Item = i64> + 'a {
+    answers.iter().filter_map(move |answer| {
+        let statistics = fields::get(&answer.reply, STATISTICS)?;
+        fields::get_number(statistics.as_document()?, name)
+    })
+}
+
+fn slowest(answers: &[Answer]) -> i64 {
+    each(answers, "executionTimeMillis").max().unwrap_or(0)
+}
+
+fn append_number(out: &mut DocumentWriter, name: &str, n: i64) {
+    out.append(
+        name,
+        i32::try_from(n).map_or(RawBsonRef::Int64(n), RawBsonRef::Int32),
+    );
+}
+
+const STATISTICS: &str = "executionStats";
 
 /// Appends the fields of one section of a shard's reply.
 fn append_all(out: &mut DocumentWriter, reply: &RawDocument, section: &str) {

@@ -1,14 +1,16 @@
-//! `findAndModify`: on the one shard that the query names.
+//! `findAndModify`: on the one shard that the query names, or on any that has a document for it.
 
 use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
-use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBson, RawDocumentBuf, rawdoc};
+use banyan_wire::CommandError;
+use bson::{RawBson, RawDocument, RawDocumentBuf, rawdoc};
 
 use super::forward;
+use crate::catalog::Route;
 use crate::context::{CommandResult, CommandSpec, Context, run};
 use crate::fields;
-use crate::targeting;
+use crate::targeting::{self, Target};
+use crate::without_shard_key::Write;
 
 pub const SPEC: CommandSpec = CommandSpec::new(
     "findAndModify",
@@ -30,21 +32,36 @@ async fn run(context: &Context<'_>) -> CommandResult {
             let Some(route) = route else {
                 return Ok(nothing_found(context));
             };
-            let shards = targeting::of_filter(&route, filter, body);
-            let [shard] = shards.as_slice() else {
-                let text = "Query for sharded findAndModify must contain the shard key";
-                return Err(CommandError::new(ErrorCode::ShardKeyNotFound, text));
-            };
-            if upsert && let Some(table) = &route.table {
-                let filter = targeting::parse(table, filter, body)?;
-                if targeting::key_of(table, &filter).is_none() {
-                    let text = "Query for sharded findAndModify must contain the shard key";
-                    return Err(CommandError::new(ErrorCode::ShardKeyNotFound, text));
+            match target(&route, filter, body, upsert)? {
+                Target::One(shard) => {
+                    Ok(forward::forward(context, &route, &shard, true).await?.reply)
+                }
+                Target::Many(shards) | Target::AnyOf(shards) => {
+                    let write = Write {
+                        context,
+                        route: &route,
+                        shards: &shards,
+                        upsert,
+                        request: &|dropped, added| forward::passed_on(body, dropped, added),
+                    };
+                    Ok(write.run().await?.reply)
                 }
             }
-            Ok(forward::forward(context, &route, shard, true).await?.reply)
         })
         .await
+}
+
+fn target(
+    route: &Route,
+    filter: &RawDocument,
+    body: &RawDocument,
+    upsert: bool,
+) -> Result<Target, CommandError> {
+    let Some(table) = &route.table else {
+        return Ok(Target::One(route.database.primary.clone()));
+    };
+    let filter = targeting::parse(table, filter, body)?;
+    Ok(targeting::of_one(table, &filter, upsert))
 }
 
 fn nothing_found(context: &Context<'_>) -> RawDocumentBuf {

@@ -38,6 +38,7 @@ pub fn changed(
 
 /// A client's command for a shard. Every one of them is made here.
 pub fn passed_on(body: &RawDocument, dropped: &[&str], added: &RawDocument) -> Outgoing {
+    let dropped = &[dropped, VERSIONS].concat();
     let Some(concern) = timeless_read_concern(body) else {
         return Outgoing::forward(body, dropped, added);
     };
@@ -46,10 +47,13 @@ pub fn passed_on(body: &RawDocument, dropped: &[&str], added: &RawDocument) -> O
     fields.append_all(added);
     Outgoing::forward(
         body,
-        &[dropped, &["readConcern"]].concat(),
+        &[dropped, &["readConcern"][..]].concat(),
         &fields.finish(),
     )
 }
+
+/// What the router says of its picture, and nobody else.
+const VERSIONS: &[&str] = &["shardVersion", "databaseVersion"];
 
 /// The read concern without `afterClusterTime`, where that may go. The time is one that some shard
 /// told the client, and another shard may never reach it. The primary of a shard has applied every

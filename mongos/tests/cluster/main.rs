@@ -368,9 +368,9 @@ async fn updates_and_deletes_reach_the_shards_they_concern() {
         1,
         "an _id is looked for everywhere"
     );
-    let reply = cluster.run(update(rawdoc! {"n": 2}, false)).await;
-    assert_eq!(write_error_code(&reply), ErrorCode::InvalidOptions.code());
-    let upsert = rawdoc! {"q": {"n": 2}, "u": {"$inc": {"n": 1}}, "upsert": true};
+    let upsert = rawdoc! {
+        "q": {"n": 2}, "u": {"$inc": {"n": 1}}, "upsert": true, "multi": true,
+    };
     let reply = cluster
         .run(rawdoc! {"update": "posts", "updates": [upsert]})
         .await;

@@ -37,6 +37,9 @@ pub fn solutions(
         return Ok(vec![Solution::nothing()]);
     };
     let query = &request.query;
+    if let Order::Natural { reverse } = query.order {
+        check_natural_hint(request, reverse)?;
+    }
     let conjunction = Conjunction::of(&query.filter);
     if query.filter.near().is_some() {
         return near(collection, &conjunction, request, filter).map(|solution| vec![solution]);
@@ -82,7 +85,10 @@ pub fn solutions(
         return Ok(vec![solution(access, sorted)]);
     }
     if has_ends {
-        return Err(bounds::hint_required());
+        return Err(match query.order {
+            Order::Natural { .. } => ends_of_natural(),
+            _ => bounds::hint_required(),
+        });
     }
     if conjunction.never {
         return Ok(vec![Solution::nothing()]);
@@ -492,6 +498,29 @@ fn natural(collection: &Arc<Collection>, conjunction: &Conjunction<'_>, reverse:
     }
 }
 
+/// What is wanted in the order of the records is not looked for in that of an index, nor in the other
+/// direction.
+fn check_natural_hint(request: &Request<'_>, reverse: bool) -> Result<(), QueryError> {
+    let Some(hint) = request.hint else {
+        return Ok(());
+    };
+    let direction = hint.as_document().and_then(natural_direction);
+    let message = match direction {
+        Some(hinted) if hinted == reverse => return Ok(()),
+        Some(_) => "$natural hint must be in the same direction as $natural sort order",
+        None => "index hint not allowed with $natural sort order",
+    };
+    Err(QueryError::new(ErrorKind::BadValue, message))
+}
+
+fn ends_of_natural() -> QueryError {
+    QueryError::new(
+        ErrorKind::NoQueryExecutionPlans,
+        "error processing query: planner returned error :: caused by :: min and max are \
+         incompatible with $natural",
+    )
+}
+
 fn hinted(
     collection: &Arc<Collection>,
     conjunction: &Conjunction<'_>,
@@ -503,11 +532,7 @@ fn hinted(
         RawBsonRef::Document(pattern) => {
             if pattern.get("$natural").is_ok_and(|order| order.is_some()) {
                 if request.has_ends() {
-                    return Err(QueryError::new(
-                        ErrorKind::NoQueryExecutionPlans,
-                        "error processing query: planner returned error :: caused by :: min and \
-                         max are incompatible with $natural",
-                    ));
+                    return Err(ends_of_natural());
                 }
                 return match (pattern.iter().count(), natural_direction(pattern)) {
                     (1, Some(reverse)) => Ok(natural(collection, conjunction, reverse)),

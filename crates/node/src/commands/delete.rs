@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use banyan_access::check::Access;
-use banyan_document::Number;
 use banyan_document::time_series::TimeSeries;
 use banyan_query::Context;
 use banyan_query::filter::Filter;
 use banyan_replication::sessions::StatementOutcome;
 use banyan_replication::write::modify::{self, Action, Target};
 use banyan_replication::write::staging::Staging;
+use banyan_replication::write::without_shard_key;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -81,9 +81,7 @@ impl<'a> Statement<'a> {
             }
         }
         let limit = limit.ok_or_else(|| params::missing_field(PARSER, "limit"))?;
-        // It is read as a double, and what is no number is none.
-        let number = Number::from_raw(limit).map_or(0.0, Number::to_f64);
-        if number != 0.0 && number != 1.0 {
+        let Some(multi) = params::deletes_all(limit) else {
             return Err(CommandError::new(
                 ErrorCode::FailedToParse,
                 format!(
@@ -91,12 +89,12 @@ impl<'a> Statement<'a> {
                     errors::shown(limit)
                 ),
             ));
-        }
+        };
         Ok(Statement {
             filter: filter.ok_or_else(|| params::missing_field(PARSER, "q"))?,
             hint,
             collation,
-            multi: number == 0.0,
+            multi,
         })
     }
 }
@@ -237,6 +235,11 @@ async fn one(
         most: None,
         keep_documents: false,
     };
+    let make = || Ok(RawDocumentBuf::new());
+    if let Some(told) = without_shard_key::told(staging, &target, make).await? {
+        report.told = Some(told);
+        return Ok(0);
+    }
     let effect = modify::run(staging, &target, &action).await?;
     staging.settle(
         id,

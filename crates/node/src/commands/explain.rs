@@ -314,6 +314,7 @@ fn explain_update(
 ) -> Result<RawDocumentBuf, CommandError> {
     let statement = only_statement(inner, "updates", update::Statement::parse)?;
     let parameters = find::Parameters {
+        sort: statement.sort,
         hint: statement.hint,
         limit: (!statement.multi).then_some(1),
         collation: Asked::of(statement.collation)?,

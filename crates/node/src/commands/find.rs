@@ -8,7 +8,7 @@ use banyan_execution::plan;
 use banyan_execution::tailing::{Tailed, Tailing};
 use banyan_execution::{CreatedFrom, Listed, PlanSummaryStats, Request, Row, Ticker};
 use banyan_query::Context;
-use banyan_query::canonical::{self, CanonicalQuery, Written};
+use banyan_query::canonical::{CanonicalQuery, Written};
 use banyan_query::metadata::MetadataSet;
 use banyan_query::pipeline::NearFields;
 use banyan_query::query_settings::PARAMETER;
@@ -259,14 +259,7 @@ impl<'a> Parameters<'a> {
 
     /// What a router merges the documents by with those of other shards.
     fn merge_order(&self, canonical: &CanonicalQuery) -> Option<SortPattern> {
-        if !self.needs_merge {
-            return None;
-        }
-        match canonical.order {
-            canonical::Order::By(_) => canonical.order.pattern().cloned(),
-            canonical::Order::Any => canonical.filter.near().map(|_| SortPattern::by_distance()),
-            canonical::Order::Natural { .. } => None,
-        }
+        self.needs_merge.then(|| canonical.merge_order()).flatten()
     }
 
     /// What is asked of the collection.

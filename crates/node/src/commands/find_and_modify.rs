@@ -16,6 +16,7 @@ use banyan_replication::sessions::StatementOutcome;
 use banyan_replication::write::context::WriteContext;
 use banyan_replication::write::modify::{self, Action, Target};
 use banyan_replication::write::staging::Staging;
+use banyan_replication::write::without_shard_key;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -183,7 +184,7 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         None => None,
     };
     let filter = Filter::of_query(parameters.query, &context).map_err(errors::query)?;
-    if finds_by_id(ctx, collection, &parameters, update.as_ref()) {
+    if parameters.fields.is_none() && finds_by_id(ctx, collection, &parameters, update.as_ref()) {
         parameters.sort = None;
     }
     Order::parse_in(parameters.sort, &context).map_err(errors::query)?;
@@ -235,7 +236,25 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         most: None,
         keep_documents: true,
     };
-    let update_context = UpdateContext::new(DateTime::now(), ctx.node.replica.clock.now());
+    let update_context = UpdateContext {
+        generated_id: staging.routed.and_then(|routed| routed.inserted_id()),
+        ..UpdateContext::new(DateTime::now(), ctx.node.replica.clock.now())
+    };
+    let make = || match &update {
+        Some(update) => update.upsert_document(&target.filter, &update_context),
+        None => Ok(RawDocumentBuf::new()),
+    };
+    let told = without_shard_key::told(&mut staging, &target, make).await;
+    if let Some(told) = told.map_err(while_running)? {
+        let mut reply = rawdoc! { "lastErrorObject": last_error(&parameters, 0, None) };
+        reply.append(cstr!("value"), RawBsonRef::Null);
+        for (name, value) in told.iter().flatten() {
+            reply.append(name, value);
+        }
+        reply.append(cstr!("ok"), 1.0);
+        return Ok(reply);
+    }
+    let upsert = parameters.upsert && staging.may_insert();
     let action = match &update {
         Some(update) => Action::Update(update, update_context.clone()),
         None => Action::Delete,
@@ -262,7 +281,7 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
             }
             break (value, last_error(&parameters, 1, None));
         }
-        let Some(update) = update.as_ref().filter(|_| parameters.upsert) else {
+        let Some(update) = update.as_ref().filter(|_| upsert) else {
             break (None, last_error(&parameters, 0, None));
         };
         let made = modify::upsert(&mut staging, &target, update, &update_context).await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
 use banyan_document::time_series::TimeSeries;
+use banyan_query::canonical::Order;
 use banyan_query::filter::Filter;
 use banyan_query::pipeline::Pipeline;
 use banyan_query::update::{Update, UpdateContext};
@@ -13,6 +14,7 @@ use banyan_replication::sessions::StatementOutcome;
 use banyan_replication::write::context::WriteContext;
 use banyan_replication::write::modify::{self, Action, Target};
 use banyan_replication::write::staging::Staging;
+use banyan_replication::write::without_shard_key;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{DateTime, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -64,6 +66,7 @@ pub struct Statement<'a> {
     pub array_filters: Vec<&'a RawDocument>,
     constants: Option<&'a RawDocument>,
     pub hint: Option<RawBsonRef<'a>>,
+    pub sort: Option<&'a RawDocument>,
     pub collation: Option<&'a RawDocument>,
     pub multi: bool,
     pub upsert: bool,
@@ -80,6 +83,7 @@ impl<'a> Statement<'a> {
             array_filters: Vec::new(),
             constants: None,
             hint: None,
+            sort: None,
             collation: None,
             multi: false,
             upsert: false,
@@ -96,6 +100,9 @@ impl<'a> Statement<'a> {
                 "multi" => statement.multi = field.strict_bool()?,
                 "upsert" => statement.upsert = field.strict_bool()?,
                 "hint" => statement.hint = write_report::hint(field)?,
+                "sort" => {
+                    statement.sort = field.document_or_null()?.filter(|sort| !sort.is_empty());
+                }
                 "arrayFilters" => statement.array_filters = params::documents(field)?,
                 "collation" => statement.collation = field.document_or_null()?,
                 "upsertSupplied" => statement.upsert_supplied = field.strict_bool()?,
@@ -112,6 +119,12 @@ impl<'a> Statement<'a> {
             return Err(CommandError::new(
                 ErrorCode::FailedToParse,
                 "Update argument must be either an object or an array",
+            ));
+        }
+        if statement.multi && statement.sort.is_some() {
+            return Err(CommandError::new(
+                ErrorCode::FailedToParse,
+                "Cannot specify sort with multi=true",
             ));
         }
         if let RawBsonRef::Array(stages) = statement.update {
@@ -162,6 +175,9 @@ impl Statement<'_> {
         if let Some(hint) = self.hint {
             shown.append(cstr!("hint"), hint);
         }
+        if let Some(sort) = self.sort {
+            shown.append(cstr!("sort"), sort);
+        }
         if let Some(collation) = self.collation {
             shown.append(cstr!("collation"), collation);
         }
@@ -206,12 +222,15 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 }
 
 /// What an update statement has come to.
+#[derive(Default)]
 struct Done {
     matched: u64,
     modified: u64,
     upserted: Option<RawDocumentBuf>,
     /// An earlier try has done it.
     again: bool,
+    /// Nothing was done, and a router is told this.
+    told: Option<RawDocumentBuf>,
 }
 
 impl Done {
@@ -231,6 +250,7 @@ impl Done {
             modified,
             upserted,
             again: true,
+            told: None,
         }
     }
 }
@@ -315,6 +335,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
                 if done.again {
                     report.retried.push(ids.of(at));
                 }
+                report.told = done.told;
                 modified += done.modified;
                 if let Some(id) = done.upserted {
                     report.n += 1;
@@ -393,6 +414,7 @@ async fn metadata(
         modified: effect.modified,
         upserted: None,
         again: false,
+        told: None,
     })
 }
 
@@ -465,26 +487,35 @@ async fn one<'a>(
     let target = Target {
         filter: Arc::new(filter),
         hint: statement.hint,
-        sort: None,
+        sort: statement.sort,
         multi: statement.multi,
         hidden_too: false,
         most: None,
         keep_documents: false,
     };
+    Order::parse_in(statement.sort, context).map_err(errors::query)?;
     let update_context = UpdateContext {
         supplied,
+        generated_id: staging.routed.and_then(|routed| routed.inserted_id()),
         ..UpdateContext::new(DateTime::now(), ctx.node.replica.clock.now())
     };
+    let make = || update.upsert_document(&target.filter, &update_context);
+    if let Some(told) = without_shard_key::told(staging, &target, make).await? {
+        return Ok(Done {
+            told: Some(told),
+            ..Done::default()
+        });
+    }
+    let upsert = statement.upsert && staging.may_insert();
     let action = Action::Update(update, update_context.clone());
     loop {
         let effect = modify::run(staging, &target, &action).await?;
         let mut done = Done {
             matched: effect.matched,
             modified: effect.modified,
-            upserted: None,
-            again: false,
+            ..Done::default()
         };
-        if effect.matched == 0 && statement.upsert {
+        if effect.matched == 0 && upsert {
             match modify::upsert(staging, &target, update, &update_context).await? {
                 Some(document) => done.upserted = Some(id_document(&document)),
                 None => continue,

@@ -92,6 +92,8 @@ pub struct WriteReport {
     pub n: u64,
     /// Statements that an earlier try has settled.
     pub retried: Vec<i32>,
+    /// What a router is told that asks before the statement is carried out.
+    pub told: Option<RawDocumentBuf>,
     errors: Vec<(usize, CommandError)>,
     details_bytes: usize,
 }
@@ -116,6 +118,7 @@ impl WriteReport {
             ordered,
             n: 0,
             retried: Vec::new(),
+            told: None,
             errors: Vec::new(),
             details_bytes: 0,
         }
@@ -167,6 +170,9 @@ impl WriteReport {
             reply.append(cstr!("retriedStmtIds"), retried);
         }
         more(&mut reply);
+        for (name, value) in self.told.iter().flat_map(|told| told.iter()).flatten() {
+            reply.append(name, value);
+        }
         reply.append(cstr!("ok"), 1.0);
         reply
     }

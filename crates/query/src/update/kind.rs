@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use banyan_document::Collator;
 use banyan_document::validate::MAX_DEPTH;
+use bson::oid::ObjectId;
 use bson::{DateTime, RawDocumentBuf, Timestamp};
 
 use super::array_filter::ArrayFilter;
@@ -47,6 +48,8 @@ pub struct UpdateContext {
     pub is_upsert: bool,
     /// What an upsert inserts instead of what the update makes.
     pub supplied: Option<Arc<RawDocumentBuf>>,
+    /// The `_id` of an upsert's document that brings none; without it, a new one.
+    pub generated_id: Option<ObjectId>,
     /// `$currentDate`.
     pub now: DateTime,
     /// `$currentDate` with `$type: "timestamp"`.
@@ -59,6 +62,7 @@ impl UpdateContext {
             position: None,
             is_upsert: false,
             supplied: None,
+            generated_id: None,
             now,
             timestamp,
         }

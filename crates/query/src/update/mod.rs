@@ -139,7 +139,7 @@ impl Update {
             None => self.transform(&seed, &context)?.after,
         };
         self.check_id(&seed, &after)?;
-        let after = upsert::with_id_first(&after);
+        let after = upsert::with_id_first(&after, context.generated_id);
         self.check_size(&after)?;
         Ok(after)
     }

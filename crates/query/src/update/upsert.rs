@@ -72,15 +72,18 @@ fn write_level(paths: &[(&[Box<str>], RawBsonRef<'_>)], writer: &mut DocumentWri
     }
 }
 
-/// The document with its `_id`, a new one if it has none, in front.
-pub(super) fn with_id_first(document: &RawDocument) -> RawDocumentBuf {
+/// The document with its `_id` in front; if it has none, with the one that was generated for it, or a
+/// new one.
+pub(super) fn with_id_first(document: &RawDocument, generated: Option<ObjectId>) -> RawDocumentBuf {
     if elements(document)
         .next()
         .is_some_and(|first| first.name() == "_id")
     {
         return document.to_owned();
     }
-    let id = field(document, "_id").unwrap_or_else(|| RawBsonRef::ObjectId(ObjectId::new()));
+    // The default of an id is a new one.
+    let generated = || RawBsonRef::ObjectId(generated.unwrap_or_default());
+    let id = field(document, "_id").unwrap_or_else(generated);
     let mut writer = DocumentWriter::with_capacity(document.as_bytes().len() + 32);
     writer.append("_id", id);
     for element in elements(document).filter(|element| element.name() != "_id") {

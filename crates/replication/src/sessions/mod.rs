@@ -6,8 +6,9 @@
 //! a higher one forgets the lower.
 //!
 //! [`histories`] move what sessions have done from shard
-//! to shard.
+//! to shard. [`attempts`] tell the tries of a write apart that may be carried out on any of several.
 
+pub mod attempts;
 pub mod histories;
 
 use std::collections::HashMap;

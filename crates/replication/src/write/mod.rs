@@ -30,6 +30,8 @@
 //! A shard removes its orphans by record id ([`remove`]), and hands over what sessions have done
 //! ([`adopt`]); what it demands of writes is [`shard_rules`].
 //! What a collection demands of its documents is [`validation`].
+//! A statement that may be about a document of any shard is carried out in steps
+//! ([`without_shard_key`]).
 
 pub mod adopt;
 mod capped;
@@ -47,3 +49,4 @@ pub mod unique;
 pub mod unit;
 pub mod validation;
 pub mod views;
+pub mod without_shard_key;

@@ -12,11 +12,13 @@ use banyan_execution::{by_id, tickets};
 use banyan_query::Context;
 use banyan_query::canonical::{CanonicalQuery, Order, TextScore};
 use banyan_query::filter::{ArrayPosition, Filter};
+use banyan_query::pipeline::NearFields;
+use banyan_query::sort::SORT_KEY_FIELD;
 use banyan_query::text::{SearchedIndex, TextContext};
 use banyan_query::update::{Update, UpdateContext};
 use banyan_storage::{Collection, Index, Record, RecordId, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::insert::{KeyedDocument, Staged};
 use super::rewrite::{Outcome, Rewrite};
@@ -142,6 +144,23 @@ fn plan<'a>(
     collection: &Arc<Collection>,
     target: &'a Target<'_>,
 ) -> Result<Planned<'a>, CommandError> {
+    plan_for(staging, collection, target, Purpose::Change)
+}
+
+/// What becomes of the documents that a plan finds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Change,
+    /// A router compares them with those of other shards.
+    Compare,
+}
+
+fn plan_for<'a>(
+    staging: &mut Staging<'_>,
+    collection: &Arc<Collection>,
+    target: &'a Target<'_>,
+    purpose: Purpose,
+) -> Result<Planned<'a>, CommandError> {
     let wanted = (!target.multi).then_some(1);
     let (order, text_score) = order(target)?;
     let query = CanonicalQuery {
@@ -150,8 +169,13 @@ fn plan<'a>(
         limit: target.sort.and(wanted),
         ..CanonicalQuery::of_filter(target.filter.clone())
     };
+    let compares = purpose == Purpose::Compare;
+    let merge_order = compares.then(|| query.merge_order()).flatten();
+    let by_distance = merge_order.is_some() && query.filter.near().is_some();
     let request = Request {
         query: Arc::new(query),
+        merge_order,
+        near: by_distance.then(|| Arc::new(NearFields::for_router())),
         hint: target.hint,
         hidden_too: target.hidden_too,
         wanted,
@@ -190,6 +214,12 @@ async fn one(
     action: &Action<'_>,
     effect: &mut Effect,
 ) -> Result<StatementState, CommandError> {
+    let only = staging.routed.and_then(|routed| routed.only());
+    if let (Some(id), Some(index)) = (only, collection.id_index()) {
+        let ctx = staging.ctx;
+        let change = || one_by_id(staging, collection, index, id, target, action, effect);
+        return ctx.compute(change).await;
+    }
     if let (Some(id), Some(index)) = (target.id(collection), collection.id_index()) {
         return one_by_id(staging, collection, index, id, target, action, effect);
     }
@@ -225,6 +255,37 @@ async fn one(
     } else {
         ctx.compute(work).await
     }
+}
+
+/// The document that a statement would change: its `_id`, and what it is compared by with those of
+/// other shards if the statement has an order.
+pub(super) async fn look(
+    staging: &mut Staging<'_>,
+    target: &Target<'_>,
+) -> Result<Option<RawDocumentBuf>, CommandError> {
+    let Some(collection) = staging.collection.clone() else {
+        return Ok(None);
+    };
+    staging.begin_statement();
+    let ctx = staging.ctx;
+    let planned = plan_for(staging, &collection, target, Purpose::Compare)?;
+    let work = || {
+        let mut executor = open(staging, planned)?;
+        let found = executor.next_record().map_err(errors::query)?;
+        Ok(found.map(|(_, row)| {
+            let mut candidate = RawDocumentBuf::new();
+            if let Some(id) = banyan_document::field(&row, "_id") {
+                candidate.append(cstr!("_id"), id);
+            }
+            // It stands behind the document's own fields, whatever they are called.
+            let last = banyan_document::elements(&row).last();
+            if let Some(order) = last.filter(|last| last.name() == SORT_KEY_FIELD.as_str()) {
+                candidate.append(SORT_KEY_FIELD, order.value());
+            }
+            candidate
+        }))
+    };
+    ctx.compute(work).await
 }
 
 /// Changes the record with an `_id`, which no plan is needed to find.
@@ -359,6 +420,9 @@ fn change(
         Action::Update(update, context) => {
             let context = context.clone().at(found.position);
             if let Some(after) = update.apply(before, &context).map_err(errors::query)? {
+                if target.multi {
+                    staging.check_shared_change(before, &after)?;
+                }
                 let style = Style::of(update);
                 if let Some(latch) =
                     replace(staging, collection, &found.record, before, &after, &style)?

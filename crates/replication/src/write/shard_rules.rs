@@ -5,7 +5,7 @@ use std::sync::Arc;
 use banyan_execution::ShardFilter;
 use banyan_storage::Namespace;
 use banyan_wire::CommandError;
-use bson::RawBsonRef;
+use bson::{RawBsonRef, RawDocument};
 
 use crate::op_observer::Change;
 
@@ -43,5 +43,16 @@ pub trait ShardRules: Send + Sync {
         _change: Change<'_>,
     ) -> Result<(), CommandError> {
         Ok(())
+    }
+
+    /// Whether the collection is sharded by a key that the two do not share: what changes several
+    /// documents changes no shard key.
+    fn changes_shard_key(
+        &self,
+        _namespace: &Namespace,
+        _before: &RawDocument,
+        _after: &RawDocument,
+    ) -> bool {
+        false
     }
 }

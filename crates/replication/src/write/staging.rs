@@ -13,13 +13,14 @@ use banyan_execution::{ShardFilter, tickets};
 use banyan_query::view;
 use banyan_storage::{Collection, Namespace};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::RawDocument;
+use bson::{RawDocument, rawdoc};
 
 use super::catalog_ops;
 use super::context::WriteContext;
 use super::turnover::Turnover;
 use super::unit::{Isolation, WriteUnit, micros_since, write_conflict};
 use super::validation::Validation;
+use super::without_shard_key::Routed;
 use crate::clock;
 use crate::errors;
 use crate::latches::{Held, LatchKey};
@@ -40,6 +41,8 @@ pub struct Staging<'a> {
     pub unit: WriteUnit,
     /// Of a capped collection, since something was inserted into it and not committed.
     pub(super) turnover: Option<Turnover>,
+    /// Which step of a statement is asked for that may be carried out on any of several shards.
+    pub routed: Option<Routed<'a>>,
     validation: Option<Validation>,
     retry: Option<Retry>,
 }
@@ -68,6 +71,7 @@ impl<'a> Staging<'a> {
         let unit = WriteUnit::begin(ctx.replica, Isolation::ReadCommitted)?;
         let mut staging = Staging::hold(ctx, unit, namespace, create).await?;
         staging.retry = retry;
+        staging.routed = Routed::of(&ctx.versions)?;
         Ok(staging)
     }
 
@@ -140,6 +144,7 @@ impl<'a> Staging<'a> {
                 ownership,
                 unit,
                 turnover: None,
+                routed: None,
                 validation,
                 retry: None,
             });
@@ -158,6 +163,39 @@ impl<'a> Staging<'a> {
         let outcome = self.retry.as_ref()?.known.as_ref()?.find(statement)?;
         let is_routed = self.ctx.versions.shard.is_some();
         (outcome.had_effect() || !is_routed).then(|| outcome.clone())
+    }
+
+    /// Where a router begins to look for what a numbered statement is to change.
+    pub(super) fn begin_attempt(&self) -> Result<(), CommandError> {
+        let attempt = self.routed.and_then(|routed| routed.attempt);
+        let (Some(retry), Some(attempt)) = (&self.retry, attempt) else {
+            return Ok(());
+        };
+        let term = self.ctx.replica.writable_term()?;
+        let now = clock::wall_ms().saturating_mul(1_000);
+        let attempts = &self.ctx.replica.attempts;
+        let begun = attempts.begin(retry.id, term, attempt, now);
+        begun.map_err(|later| another_try().with_extra(rawdoc! { "attempt": later }))
+    }
+
+    /// Before a numbered statement is carried out for which a router has looked: refuses it if the
+    /// look was another primary's, or another try has begun since.
+    pub(super) fn check_attempt(&self) -> Result<(), CommandError> {
+        let (Some(retry), Some(routed)) = (&self.retry, &self.routed) else {
+            return Ok(());
+        };
+        let term = self.ctx.replica.writable_term()?;
+        let attempts = &self.ctx.replica.attempts;
+        let is_last = |attempt| attempts.is_last(retry.id, term, attempt);
+        match routed.attempt.is_some_and(is_last) {
+            true => Ok(()),
+            false => Err(another_try()),
+        }
+    }
+
+    /// Whether an upsert may insert.
+    pub fn may_insert(&self) -> bool {
+        self.routed.is_none_or(|routed| routed.may_insert())
     }
 
     /// Records what a staged statement comes to.
@@ -204,6 +242,23 @@ impl<'a> Staging<'a> {
         match self.ctx.rules {
             Some(rules) => rules.check_change(&self.namespace, change),
             None => Ok(()),
+        }
+    }
+
+    /// Refuses a change of the shard key by a statement that may change many documents.
+    pub fn check_shared_change(
+        &self,
+        before: &RawDocument,
+        after: &RawDocument,
+    ) -> Result<(), CommandError> {
+        match self.ctx.rules {
+            Some(rules) if rules.changes_shard_key(&self.namespace, before, after) => {
+                Err(CommandError::new(
+                    ErrorCode::InvalidOptions,
+                    "Multi-update operations are not allowed when updating the shard key field.",
+                ))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -282,6 +337,13 @@ impl<'a> Staging<'a> {
         debug_assert!(self.unit.commits_in_parts(), "the unit goes on");
         self.flush().await
     }
+}
+
+fn another_try() -> CommandError {
+    CommandError::new(
+        ErrorCode::WriteConflict,
+        "Another try of this statement has begun",
+    )
 }
 
 impl Retry {
