@@ -578,8 +578,12 @@ fn hinted(
             reverse: false,
         });
     }
-    // A sparse or partial index is used as told, even if it misses documents.
-    let bounds = bounds::candidates(index, conjunction).next();
+    // A sparse or partial index is used as told, even if it misses documents. MongoDB does not do so with
+    // one over many paths.
+    let serves = !index.pattern.is_wildcard() || is_complete_for(index, conjunction);
+    let bounds = bounds::candidates(index, conjunction)
+        .next()
+        .filter(|_| serves);
     let Some(bounds) = bounds.or_else(|| bounds::whole(index, conjunction.collator)) else {
         return Err(QueryError::new(
             ErrorKind::NoQueryExecutionPlans,

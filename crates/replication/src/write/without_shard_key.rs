@@ -11,14 +11,13 @@
 //! At most one shard is asked to change something at any time, and the next one only after the one
 //! before has said that it has changed nothing. What is left is a numbered statement that is sent
 //! again, since nobody knows what has become of the first try, which may be under way still. Each try
-//! therefore begins with a look at all shards. One that has carried the statement out says so instead of looking: the owner of a
-//! range knows what was done to its documents, as sessions' histories move with ranges
-//! ([`crate::sessions::histories`]), and the document that was changed matched the same filter, so
-//! its range's owner is among those that are asked. For an upsert all shards of the collection are,
-//! as its new document may be anywhere. And a change by an earlier try is refused from the moment of
-//! the look on ([`crate::sessions::attempts`]). A shard that is
-//! asked by the one try and not by the other has got or given ranges between the two, and refuses
-//! the earlier one for its version.
+//! therefore begins with a look at all shards. One that has carried the statement out says so instead
+//! of looking: the owner of a range knows what was done to its documents, as sessions' histories move
+//! with ranges ([`crate::sessions::histories`]), and the document that was changed matched the same
+//! filter, so its range's owner is among those that are asked. For an upsert all shards of the
+//! collection are, as its new document may be anywhere. And a change by an earlier try is refused from
+//! the moment of the look on ([`crate::sessions::attempts`]). A shard that is asked by the one try and
+//! not by the other has got or given ranges between the two, and refuses the earlier one for its version.
 //!
 //! That nothing was found is not recorded, here as elsewhere: a router therefore has nothing changed by
 //! a try whose client has gone, which may have been told so by a later one.
