@@ -22,8 +22,8 @@ use crate::cleanup::dropped::Dropped;
 use crate::directory::DataDirectory;
 use crate::keys;
 use crate::keyspaces::{Keyspace, Keyspaces, LargeKeyspaces, Operation};
+use crate::newest::Newest;
 use crate::tables::States;
-use crate::writes::Newest;
 
 const KIB: u32 = 1024;
 const MIB: u64 = 1024 * 1024;

@@ -38,6 +38,7 @@ pub mod index;
 pub mod keys;
 mod keyspaces;
 pub mod kind;
+mod newest;
 pub mod overlay;
 pub mod record;
 pub mod record_id;

@@ -23,22 +23,6 @@ const RUNS_MAX: usize = 30;
 const WAIT_PAUSE: Duration = Duration::from_millis(1);
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Who wrote the newest batches.
-#[derive(Default)]
-pub(crate) struct Newest {
-    writer: Option<WriterId>,
-    /// What was visible before the first of them: they are all that came since.
-    since: SeqNo,
-}
-
-impl Newest {
-    fn note(&mut self, writer: Option<WriterId>, visible: SeqNo) {
-        if writer.is_none() || writer != self.writer {
-            (self.writer, self.since) = (writer, visible);
-        }
-    }
-}
-
 impl Engine {
     /// Whether no batch of anybody else has been written since a view was taken. A batch that is being
     /// put into memory counts or not.
@@ -46,8 +30,7 @@ impl Engine {
         if view.seqno() == self.database.visible_seqno() {
             return true;
         }
-        let newest = self.newest.lock();
-        newest.writer == Some(writer) && newest.since <= view.seqno()
+        self.newest.lock().are_all_of(writer, view.seqno())
     }
 
     /// A view of what was committed, in which each batch is there as a whole or not at all.
