@@ -42,6 +42,7 @@ pub mod measurements;
 pub mod modify;
 pub mod remove;
 pub mod rewrite;
+pub mod routed;
 pub mod shard_rules;
 pub mod staging;
 mod turnover;

@@ -17,10 +17,10 @@ use bson::{RawDocument, rawdoc};
 
 use super::catalog_ops;
 use super::context::WriteContext;
+use super::routed::Routed;
 use super::turnover::Turnover;
 use super::unit::{Isolation, WriteUnit, micros_since, write_conflict};
 use super::validation::Validation;
-use super::without_shard_key::Routed;
 use crate::clock;
 use crate::errors;
 use crate::latches::{Held, LatchKey};
