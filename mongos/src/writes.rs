@@ -542,7 +542,7 @@ impl<'a> Batch<'a> {
     }
 
     fn reply(self) -> RawDocumentBuf {
-        self.outcome.reply(self.kind, self.ordered)
+        self.outcome.reply(self.kind == Kind::Update, self.ordered)
     }
 }
 

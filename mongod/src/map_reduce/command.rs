@@ -1,6 +1,5 @@
 //! `mapReduce`: map, reduce and output on one node.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use banyan_access::check::Access;
@@ -10,14 +9,14 @@ use banyan_execution::tickets::blocking;
 use banyan_node::commands::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use banyan_node::context::CommandContext;
 use banyan_node::forms;
-use banyan_script::hosts::{Counters, Interrupted, MapReduceJob, Reduced};
-use banyan_script::{JobError, MapReduceSpec};
+use banyan_script::JobError;
+use banyan_script::hosts::{Counters, Reduced};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
 use super::error::Failure;
 use super::explain;
-use super::hosts::hosts;
+use super::hosts::start;
 use super::input::{self, Prepared};
 use super::output::{self, Writer};
 use super::parameters::{self, BYPASS, Input, Mode, Out};
@@ -81,20 +80,6 @@ fn map_reduce(ctx: &CommandContext<'_>) -> CommandResult {
     job.done();
     finish_reply(&mut reply, started, counters, verbose.then_some(map_ms));
     Ok(reply)
-}
-
-/// A job in a host of the pool.
-pub fn start(
-    ctx: &CommandContext<'_>,
-    functions: &MapReduceSpec,
-) -> Result<MapReduceJob, CommandError> {
-    let job = hosts(ctx.node).map_reduce(functions, interrupted(ctx.interrupt()));
-    job.map_err(|error| Failure::Job(error).into_error(ctx.interrupt()))
-}
-
-fn interrupted(interrupt: &Interrupt) -> Interrupted {
-    let interrupt = interrupt.clone();
-    Arc::new(move || interrupt.check().is_err())
 }
 
 /// Puts the results where they belong; gives back how many there were.

@@ -13,8 +13,8 @@ use banyan_script::hosts::Counters;
 use banyan_wire::{CommandError, ErrorCode, Request};
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
-use super::command::{self, SPEC};
 use super::error::Failure;
+use super::hosts::start;
 use super::input::{self, Prepared};
 use super::parameters::{self, Input, Mode, Out};
 use super::reply::milliseconds;
@@ -29,8 +29,11 @@ fn explain(ctx: &CommandContext<'_>) -> CommandResult {
         return Err(CommandError::new(ErrorCode::TypeMismatch, "no command"));
     };
     let verbosity = Verbosity::of(ctx)?;
+    let Some(spec) = ctx.table.find("mapReduce") else {
+        return Err(CommandError::new(ErrorCode::CommandNotFound, "mapReduce"));
+    };
     let request = Request::command(ctx.database(), inner.to_owned());
-    let explained = ctx.part(&request, &SPEC, ctx.deadline, ctx.handle().clone())?;
+    let explained = ctx.part(&request, spec, ctx.deadline, ctx.handle().clone())?;
     explain_parsed(&explained, inner, verbosity)
 }
 
@@ -86,7 +89,7 @@ fn count(
     functions: &MapReduceSpec,
     executor: &mut Executor,
 ) -> Result<Counters, Failure> {
-    let mut job = command::start(ctx, functions)?;
+    let mut job = start(ctx, functions)?;
     let feeders = job.start_mapping()?;
     input::feed_in_turn(executor, feeders)?;
     let mapped = job.finish_mapping()?;

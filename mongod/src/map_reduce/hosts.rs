@@ -4,10 +4,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use banyan_execution::Interrupt;
+use banyan_node::context::CommandContext;
 use banyan_node::node::Node;
 use banyan_query::JavaScript;
-use banyan_script::{HostOptions, Hosts};
+use banyan_script::hosts::{Interrupted, MapReduceJob};
+use banyan_script::{HostOptions, Hosts, MapReduceSpec};
+use banyan_wire::CommandError;
 
+use super::error::Failure;
 use crate::javascript::Engine;
 
 /// The argument that makes this program a script host.
@@ -17,6 +21,20 @@ pub const HOST_ARGUMENT: &str = "--script-host";
 pub(super) fn hosts(node: &Node) -> &'static Hosts {
     static HOSTS: OnceLock<Hosts> = OnceLock::new();
     HOSTS.get_or_init(|| Hosts::new(host_options(node)))
+}
+
+/// A job in a host of the pool.
+pub(super) fn start(
+    ctx: &CommandContext<'_>,
+    functions: &MapReduceSpec,
+) -> Result<MapReduceJob, CommandError> {
+    let job = hosts(ctx.node).map_reduce(functions, interrupted(ctx.interrupt()));
+    job.map_err(|error| Failure::Job(error).into_error(ctx.interrupt()))
+}
+
+fn interrupted(interrupt: &Interrupt) -> Interrupted {
+    let interrupt = interrupt.clone();
+    Arc::new(move || interrupt.check().is_err())
 }
 
 /// The engine of one command's `$where`, in the same pool.

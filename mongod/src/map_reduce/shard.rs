@@ -16,8 +16,9 @@ use banyan_script::hosts::{Counters, Run as SortedRun};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocumentBuf};
 
-use super::command::{FIELDS, finish_reply, job_error, start, write};
+use super::command::{FIELDS, finish_reply, job_error, write};
 use super::error::Failure;
+use super::hosts::start;
 use super::input::Prepared;
 use super::parameters::{self, Input, Out};
 use super::reply;

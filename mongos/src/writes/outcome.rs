@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use banyan_document::DocumentWriter;
 use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::Kind;
 use crate::fields;
 
 #[derive(Default)]
@@ -19,7 +18,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub fn reply(self, kind: Kind, ordered: bool) -> RawDocumentBuf {
+    /// `counts_modified`: the statements are updates.
+    pub fn reply(self, counts_modified: bool, ordered: bool) -> RawDocumentBuf {
         let mut out = DocumentWriter::new();
         out.append("n", int(self.n));
         if !self.errors.is_empty() {
@@ -47,7 +47,7 @@ impl Outcome {
             }
             out.end();
         }
-        if kind == Kind::Update {
+        if counts_modified {
             out.append("nModified", int(self.modified));
         }
         if let Some(error) = &self.concern_error {
