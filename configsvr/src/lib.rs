@@ -21,7 +21,7 @@
 //! | `balancerStart`, `…Stop`, `…Status` | `_configsvrBalancerStart`, … | |
 //! | `drop` | `_configsvrDropCollection: "db.coll"` | |
 //! | `dropDatabase` | `_configsvrDropDatabase: "db"` | |
-//! | `renameCollection` | `_configsvrRenameCollection` | `to`, `dropTarget` |
+//! | `renameCollection` | `_configsvrRenameCollection` | `to`, `dropTarget`, `collectionUUID` |
 //! | `createIndexes`, `dropIndexes`, `collMod` | `_configsvrChangeIndexes: "db.coll"` | `command` |
 //! | `addShardToZone`, `removeShardFromZone` | `_configsvrAddShardToZone`, … | `zone` |
 //! | `setUserWriteBlockMode` | `_configsvrSetUserWriteBlockMode` | `global` |

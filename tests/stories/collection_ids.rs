@@ -3,23 +3,8 @@
 use anyhow::{Result, ensure};
 use banyan_tests::Launch;
 use bson::{Bson, Document, doc};
-use mongodb::Database;
 
-use crate::operating::{admin, refusal};
-
-async fn id_of(database: &Database, name: &str) -> Result<Bson> {
-    let list = doc! { "listCollections": 1, "filter": { "name": name } };
-    let listed = database.run_command(list).await?;
-    let first = listed
-        .get_document("cursor")?
-        .get_array("firstBatch")?
-        .first();
-    let info = first
-        .and_then(Bson::as_document)
-        .map(|c| c.get_document("info"));
-    let id = info.transpose()?.and_then(|info| info.get("uuid"));
-    id.cloned().ok_or_else(|| anyhow::anyhow!("{listed}"))
-}
+use crate::operating::{admin, refusal, uuid_of};
 
 #[tokio::test]
 async fn a_rename_is_for_the_collection_with_its_id() -> Result<()> {
@@ -31,8 +16,8 @@ async fn a_rename_is_for_the_collection_with_its_id() -> Result<()> {
             .await?;
     }
     let (one, other) = (
-        id_of(&database, "one").await?,
-        id_of(&database, "other").await?,
+        uuid_of(&database, "one").await?,
+        uuid_of(&database, "other").await?,
     );
     let rename = |id: &Bson| {
         doc! { "renameCollection": "test.one", "to": "test.new", "collectionUUID": id }
@@ -42,7 +27,7 @@ async fn a_rename_is_for_the_collection_with_its_id() -> Result<()> {
     admin(&mongod, rename(&one)).await?;
     let (code, said) = refusal(&mongod, rename(&one)).await?;
     ensure!(code == 361, "{code}: {said}");
-    ensure!(id_of(&database, "new").await? == one);
+    ensure!(uuid_of(&database, "new").await? == one);
     Ok(())
 }
 
@@ -56,8 +41,8 @@ async fn operations_of_a_bulk_write_are_for_the_collections_with_their_ids() -> 
             .await?;
     }
     let (one, other) = (
-        id_of(&database, "one").await?,
-        id_of(&database, "other").await?,
+        uuid_of(&database, "one").await?,
+        uuid_of(&database, "other").await?,
     );
     let write = |id: &Bson| {
         doc! {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use banyan_tests::{Launch, Process, ReplicaSet, eventually, states, within};
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use mongodb::error::ErrorKind;
 use mongodb::options::{ReadPreference, SelectionCriteria};
 use nix::sys::signal::{Signal, kill};
@@ -526,4 +526,14 @@ async fn a_vote_counts_once_it_is_given() -> Result<()> {
     // Without the third vote the other one could not be elected, now or later.
     set.members[led].kill();
     insert(&set.members[set.primary().await], "voted").await
+}
+
+/// The id of a collection.
+pub(crate) async fn uuid_of(database: &mongodb::Database, collection: &str) -> Result<Bson> {
+    let listed = doc! { "listCollections": 1, "filter": { "name": collection } };
+    let listed = database.run_command(listed).await?;
+    let batch = listed.get_document("cursor")?.get_array("firstBatch")?;
+    let listed = batch[0].as_document().context("the collection")?;
+    let uuid = listed.get_document("info")?.get("uuid");
+    uuid.cloned().context("its id")
 }

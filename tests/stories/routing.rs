@@ -8,6 +8,8 @@ use bson::{Document, doc};
 use mongodb::error::ErrorKind;
 use mongodb::{Client, Database};
 
+use crate::operating::uuid_of;
+
 /// Much more than what `maxTimeMS` allows below, much less than what a router waits without it.
 const SOON: Duration = Duration::from_secs(6);
 
@@ -297,15 +299,6 @@ async fn a_shard_that_is_home_to_databases_says_what_keeps_it() -> Result<()> {
 }
 
 /// The id of a collection, as the router lists it.
-async fn uuid_of(database: &Database, collection: &str) -> Result<bson::Bson> {
-    let listed = doc! { "listCollections": 1, "filter": { "name": collection } };
-    let listed = database.run_command(listed).await?;
-    let batch = listed.get_document("cursor")?.get_array("firstBatch")?;
-    let listed = batch[0].as_document().context("the collection")?;
-    let uuid = listed.get_document("info")?.get("uuid");
-    uuid.cloned().context("its id")
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_is_for_the_collection_with_its_id() -> Result<()> {
     const MISMATCH: i32 = 361;
@@ -370,7 +363,13 @@ async fn a_command_is_for_the_collection_with_its_id() -> Result<()> {
             ensure!(reply.get("writeErrors").is_none(), "{command}: {reply}");
         }
     }
-    for (collection, uuid) in [("parts", parts), ("whole", whole)] {
+    let rename = |id: &bson::Bson| {
+        doc! { "renameCollection": "test.whole", "to": "test.renamed", "collectionUUID": id }
+    };
+    ensure!(refused(&admin, rename(&parts)).await? == MISMATCH);
+    admin.run_command(rename(&whole)).await?;
+    ensure!(uuid_of(&test, "renamed").await? == whole);
+    for (collection, uuid) in [("parts", parts), ("renamed", whole)] {
         let drop = doc! { "drop": collection, "collectionUUID": uuid.clone() };
         test.run_command(drop).await?;
         let find = doc! { "find": collection, "collectionUUID": uuid };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use banyan_node::collection_uuid;
 use banyan_node::commands::table::{CommandResult, CommandSpec, boxed, primary_only};
 use banyan_node::context::CommandContext;
 use banyan_wire::{CommandError, ErrorCode};
@@ -53,6 +54,10 @@ async fn run(ctx: &CommandContext<'_>) -> CommandResult {
     };
     if let Some(concern) = ctx.generic.write_concern {
         command.append(cstr!("writeConcern"), concern.to_owned());
+    }
+    // The shard knows which collection has it.
+    if let Some(uuid) = ctx.field(collection_uuid::FIELD) {
+        command.append(cstr!("collectionUUID"), uuid.value);
     }
     let shard = role.metadata.shard(&source).await?;
     role.shards.command_once(&shard.host, &command, SHORT).await
