@@ -20,7 +20,7 @@ const RECORDS_MAX: u64 = 256 * MORSEL;
 const MORSELS_MIN: u64 = 8;
 /// So many where somebody waits for a ticket: small windows are soon over.
 const RECORDS_ALONE: u64 = MORSEL;
-/// What is found ahead takes up no more than about so many bytes.
+/// What is found in one window takes up no more than about so many bytes.
 const BYTES: usize = 4 * 1024 * 1024;
 /// So much of that is read by a worker until it looks at what there is.
 const BYTES_AT_ONCE: usize = 256 * 1024;
@@ -51,15 +51,18 @@ pub struct Room {
     count: usize,
     /// So many bytes are expected of the first.
     expected: usize,
+    /// So many bytes are all that has room.
+    bytes: usize,
 }
 
 impl Room {
-    fn new(expected: usize) -> Room {
+    fn new(expected: usize, bytes: usize) -> Room {
         Room {
             all: Arc::default(),
             own: 0,
             count: 0,
             expected,
+            bytes,
         }
     }
 
@@ -71,7 +74,7 @@ impl Room {
     }
 
     pub fn is_used_up(&self) -> bool {
-        self.all.load(Ordering::Relaxed) >= BYTES
+        self.all.load(Ordering::Relaxed) >= self.bytes
     }
 
     /// How many more are to be read at once, of so many at most, going by those that have come.
@@ -120,9 +123,15 @@ impl<T> Windows<T> {
         }))
     }
 
-    /// For sinks that together take in what is found.
+    /// For sinks that together take in what is found. A part left unread by a worker that fell
+    /// behind is read while what others found further on is kept. Each such part has half the room of
+    /// the one around it, so that all of it stays below twice the bytes.
     pub fn room(&self) -> Room {
-        Room::new(self.expected)
+        let is_unread = |segment: &&Segment<T>| matches!(segment, Segment::Unread(..));
+        let unread = self.segments.iter().filter(is_unread).count();
+        let halvings = unread.saturating_sub(1) as u32;
+        let bytes = BYTES.checked_shr(halvings).unwrap_or(0);
+        Room::new(self.expected, bytes.max(BYTES_AT_ONCE))
     }
 
     /// What was found next. `None`: something has to be read before, or there is no more.
