@@ -51,7 +51,10 @@ impl PlanName {
 fn scanned(bounds: &IndexBounds) -> String {
     let name = &bounds.index.name;
     match &bounds.layout.prefix {
-        Some(prefix) => format!("{name}\0{}", prefix.value),
+        Some(prefix) => {
+            let below = if prefix.with_below { "\0" } else { "" };
+            format!("{name}\0{}{below}", prefix.paths.join("\0"))
+        }
         None => name.clone(),
     }
 }

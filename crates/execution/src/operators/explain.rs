@@ -96,10 +96,18 @@ pub(super) fn append_bounds(stage: &mut RawDocumentBuf, bounds: &IndexBounds, re
         return;
     }
     if let Some(prefix) = &bounds.layout.prefix {
-        let value = &prefix.value;
-        let interval = [format!("[{value:?}, {value:?}]")];
-        let interval: RawArrayBuf = interval.iter().map(String::as_str).collect();
-        append(&mut shown, prefix.field, interval);
+        let at = prefix
+            .paths
+            .iter()
+            .map(|path| format!("[{path:?}, {path:?}]"));
+        let below = prefix.paths.iter().filter(|_| prefix.with_below);
+        let below = below.map(|path| {
+            let (first, end) = (format!("{path}."), format!("{path}/"));
+            format!("[{first:?}, {end:?})")
+        });
+        let intervals: Vec<String> = at.chain(below).collect();
+        let intervals: RawArrayBuf = intervals.iter().map(String::as_str).collect();
+        append(&mut shown, prefix.field, intervals);
     }
     for ((path, _), intervals) in bounds.layout.fields.iter().zip(bounds.described()) {
         let intervals: Vec<String> = intervals.collect();

@@ -440,6 +440,9 @@ impl Operator for IndexScan {
         let arrays = bounds.index_in(collection)?.arrays();
         let is_new =
             |(path, _): &(Path, FieldOrder)| arrays.are_on(path) && !bounds.arrays.are_on(path);
+        if arrays != bounds.arrays && !bounds.reads_same_paths(&arrays) {
+            return Err(became_multikey());
+        }
         if arrays != bounds.arrays && bounds.layout.fields.iter().any(is_new) {
             let mut fields = bounds.layout.fields.iter().zip(&bounds.confines);
             let mut is_confined_anew =

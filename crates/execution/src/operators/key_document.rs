@@ -6,6 +6,7 @@ use std::ops::Range;
 use banyan_document::key::{FieldOrder, FieldValue, KeyReader, Unreadable};
 use banyan_query::QueryError;
 use banyan_storage::StorageError;
+use banyan_storage::kind::KeyPrefix;
 use bson::spec::ElementType;
 use bson::{RawBsonRef, RawDocument};
 
@@ -57,8 +58,9 @@ impl KeyDocument {
         }
         let is_flat = tree.iter().all(|node| matches!(node, FieldTree::Field(_)));
         let mut prefix = Vec::new();
-        if let Some(known) = &layout.prefix {
-            banyan_document::key::encode(RawBsonRef::String(&known.value), &mut prefix);
+        // Where keys begin with different paths no field is read.
+        if let Some(path) = layout.prefix.as_ref().and_then(KeyPrefix::only) {
+            banyan_document::key::encode(RawBsonRef::String(path), &mut prefix);
         }
         KeyDocument {
             index: bounds.index.name.clone(),

@@ -15,23 +15,18 @@ use super::key_document::{close, unreadable};
 #[derive(Clone)]
 pub struct KeyFields {
     index: String,
-    /// With what every key begins: the field, its value, and how many bytes of the key that is.
-    prefix: Option<(&'static str, String, usize)>,
+    /// The field that every key begins with and that holds a path.
+    prefix: Option<&'static str>,
     fields: Vec<(FieldOrder, String)>,
     is_collated: bool,
 }
 
 impl KeyFields {
     pub fn new(index: &Index, layout: &KeyLayout) -> KeyFields {
-        let prefix = layout.prefix.as_ref().map(|known| {
-            let mut encoded = Vec::new();
-            banyan_document::key::encode(RawBsonRef::String(&known.value), &mut encoded);
-            (known.field, known.value.clone(), encoded.len())
-        });
         let fields = layout.fields.iter();
         KeyFields {
             index: index.name.clone(),
-            prefix,
+            prefix: layout.prefix.as_ref().map(|known| known.field),
             fields: fields
                 .map(|(path, order)| (*order, path.to_string()))
                 .collect(),
@@ -47,11 +42,13 @@ impl KeyFields {
     fn show(&self, key: &[u8], types: &[u8]) -> Result<RawDocumentBuf, Unreadable> {
         let mut reader = KeyReader::new(key, types);
         let mut shown = DocumentWriter::with_capacity(64);
-        if let Some((field, value, bytes)) = &self.prefix {
-            shown.append_str(field, value);
-            reader.skip_bytes(*bytes);
-        }
         let mut field = Vec::new();
+        if let Some(name) = self.prefix {
+            field.extend_from_slice(&[0; 4]);
+            reader.read(FieldOrder::Ascending, name, &mut field)?;
+            close(&mut field, 0);
+            shown.append_all(RawDocument::from_bytes(&field).map_err(|_| Unreadable)?);
+        }
         for (order, path) in &self.fields {
             field.clear();
             field.extend_from_slice(&[0; 4]);

@@ -6,39 +6,24 @@
 //! the next.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use banyan_document::Collator;
-use banyan_document::key::{self, FieldOrder};
+use banyan_document::key::FieldOrder;
 use banyan_document::path::{Path, position};
 use banyan_geo::Shape;
-use banyan_geo::grid::Grid;
 use banyan_geo::parse::Relation;
+use banyan_query::QueryError;
 use banyan_query::bounds::geo;
-use banyan_query::bounds::interval::{
-    Interval, Intervals, KeyOrder, Value, condition_intervals, union,
-};
-use banyan_query::bounds::{CONDITIONS_MAX, Condition, Conjunction};
-use banyan_query::filter::{Comparison, Predicate};
-use banyan_query::{ErrorKind, QueryError};
-use banyan_storage::keys::successor;
-use banyan_storage::kind::KeyPrefix;
+use banyan_query::bounds::interval::{Interval, Intervals, KeyOrder};
+use banyan_query::bounds::{Condition, Conjunction};
+use banyan_query::filter::Predicate;
 use banyan_storage::{ArrayPaths, Collection, Index, KeyLayout, KeyRange};
-use bson::{RawBson, RawBsonRef, RawDocument};
+use bson::{RawBson, RawBsonRef};
 
+use super::confined::{any_of, asks_for_existence, confine_field, has_keys, is_exact_for_items};
+use super::ranges::{Builder, LaterFields, ScanRange, below};
 use crate::error::plan_killed;
-
-/// A scan is cut into at most this many ranges; more intervals widen to their ends.
-const RANGES_MAX: usize = 100_000;
-
-/// One contiguous part of an index scan.
-#[derive(Debug, Clone)]
-pub struct ScanRange {
-    pub range: KeyRange,
-    /// The whole key, if there is only one: a unique index then looks it up.
-    pub point: Option<Vec<u8>>,
-}
 
 /// The part of an index that has to be looked at, in index order, without overlaps.
 #[derive(Debug, Clone)]
@@ -98,20 +83,6 @@ impl AskedShape {
     }
 }
 
-/// The intervals of the fields that ranges say nothing of.
-#[derive(Debug, Clone, Default)]
-pub struct LaterFields {
-    /// How many fields the ranges speak of.
-    pub first: usize,
-    /// Of each field behind those, up to the last one that is confined: the encoded intervals, in
-    /// key order. None: any value is inside.
-    pub fields: Vec<Vec<EncodedInterval>>,
-}
-
-/// The encoding that is inside and not above any other, and the first above those inside, unless
-/// there is none.
-pub type EncodedInterval = (Vec<u8>, Option<Vec<u8>>);
-
 /// The lowest and the highest `_id` of the part of a clustered collection that is looked at.
 #[derive(Debug, Clone, Default)]
 pub struct RecordEnds {
@@ -152,11 +123,34 @@ impl IndexBounds {
         paths.iter().all(|path| self.field_at(path).is_some())
     }
 
+    /// Whether the paths that keys of the layout begin with are still those of what is asked for, now
+    /// that documents have arrays at these.
+    pub fn reads_same_paths(&self, arrays: &ArrayPaths) -> bool {
+        let Some(prefix) = &self.layout.prefix else {
+            return true;
+        };
+        let asked: Vec<&Path> = self.layout.fields.iter().map(|(path, _)| path).collect();
+        let layouts = self.index.kind.layouts(&asked, arrays);
+        layouts
+            .iter()
+            .any(|layout| layout.prefix.as_ref() == Some(prefix))
+    }
+
     /// Per field, as `explain` shows them.
     pub fn described(&self) -> impl Iterator<Item = impl Iterator<Item = String>> {
         let collated = self.index.pattern.collator.is_some();
+        let shown = move |interval: &Interval<'static>| {
+            let ends = (interval.lower.value.get(), interval.upper.value.get());
+            // Null is shown apart from the undefined before it.
+            match ends {
+                (RawBsonRef::Undefined, RawBsonRef::Null) => ["undefined", "null"]
+                    .map(|value| format!("[{value}, {value}]"))
+                    .to_vec(),
+                _ => vec![interval.describe(collated)],
+            }
+        };
         let fields = self.intervals.iter();
-        fields.map(move |intervals| intervals.iter().map(move |i| i.describe(collated)))
+        fields.map(move |intervals| intervals.iter().flat_map(shown))
     }
 
     /// The field of the keys that a path leads to, or through, and that can be read.
@@ -178,7 +172,9 @@ impl IndexBounds {
             .fields
             .get(if is_one { self.points } else { 0 }..);
         let mut open = open.unwrap_or_default().iter();
-        self.multikey && open.any(|(path, _)| self.arrays.are_on(path))
+        let prefix = self.layout.prefix.as_ref();
+        prefix.is_some_and(|prefix| prefix.only().is_none())
+            || self.multikey && open.any(|(path, _)| self.arrays.are_on(path))
     }
 }
 
@@ -189,8 +185,58 @@ pub fn candidates<'i>(
     conjunction: &'i Conjunction<'i>,
 ) -> impl Iterator<Item = IndexBounds> + use<'i> {
     let asked: Vec<&Path> = conjunction.conditions.iter().map(|c| &*c.path).collect();
-    let layouts = index.kind.layouts(&asked).into_iter();
-    layouts.filter_map(|layout| of_layout(index, layout, conjunction, None))
+    let layouts = index.kind.layouts(&asked, &index.arrays()).into_iter();
+    // The path for which bounds of values were found last: those of all that lies below say less.
+    let mut confined = None;
+    layouts.filter_map(move |layout| {
+        let path = layout.fields[0].0.clone();
+        if layout
+            .prefix
+            .as_ref()
+            .is_some_and(|prefix| prefix.with_below)
+        {
+            let is_confined = confined.as_ref() == Some(&path);
+            return (!is_confined).then(|| of_paths_below(index, layout, conjunction))?;
+        }
+        let bounds = of_layout(index, layout, conjunction, None)?;
+        confined = Some(path);
+        Some(bounds)
+    })
+}
+
+/// The bounds of all keys of a path and below it, for a condition that the path exists.
+fn of_paths_below(
+    index: &Arc<Index>,
+    layout: KeyLayout,
+    conjunction: &Conjunction<'_>,
+) -> Option<IndexBounds> {
+    let path = &layout.fields[0].0;
+    let conditions = conjunction.conditions.iter();
+    let mut mine = conditions
+        .filter(|condition| *condition.path == *path && asks_for_existence(condition))
+        .peekable();
+    mine.peek()?;
+    let ranges = below(layout.prefix.as_ref()?);
+    let has_position = path.parts().iter().any(|part| position(part).is_some());
+    let is_met = |condition: &&Condition<'_>| {
+        matches!(condition.predicate, Predicate::Exists)
+            && condition.item.is_none()
+            && !has_position
+    };
+    let met: Vec<&Condition<'_>> = mine.filter(is_met).collect();
+    Some(IndexBounds {
+        exact: conjunction.complete && met.len() == conjunction.conditions.len(),
+        met: met
+            .iter()
+            .filter_map(|condition| condition.conjunct)
+            .collect(),
+        ranges,
+        confined: 1,
+        confines: vec![true],
+        readable: vec![false],
+        in_order: vec![false],
+        ..all_keys(index, layout, false)
+    })
 }
 
 /// The bounds of an index over shapes whose cells at a path are to be these.
@@ -200,7 +246,7 @@ pub fn of_cells(
     path: &Path,
     cells: &Intervals<'static>,
 ) -> Option<IndexBounds> {
-    let layout = index.kind.layouts(&[]).into_iter().next()?;
+    let layout = of_all_documents(index)?;
     of_layout(index, layout, conjunction, Some((path, cells)))
 }
 
@@ -226,7 +272,7 @@ pub(super) fn of_layout(
         let conditions = conjunction.conditions.iter();
         let mine: Vec<&Condition<'_>> = conditions
             .filter(|c| *c.path == *path)
-            .filter(|c| layout.is_complete || is_about_scalars(c, in_arrays, keys))
+            .filter(|c| layout.is_complete || has_keys(c, in_arrays, keys))
             .collect();
         excludes_missing |= mine.iter().any(|c| c.excludes_missing(in_arrays));
         // Two fields under one array pair up per element, which separate bounds cannot express.
@@ -292,12 +338,14 @@ pub(super) fn of_layout(
         true => ends_of(&per_field),
         false => RecordEnds::default(),
     };
+    let prefix = layout.prefix.as_ref();
+    let is_of_one = prefix.is_none_or(|prefix| prefix.only().is_some());
     let in_order = per_field.iter().map(|confined| {
-        keys.is_alike()
-            || confined.as_ref().is_some_and(|confined| {
-                let mut intervals = confined.intervals.iter();
-                !intervals.any(Interval::may_hold_strings)
-            })
+        let holds_no_strings = |confined: &Intervals<'_>| {
+            let mut intervals = confined.intervals.iter();
+            !intervals.any(Interval::may_hold_strings)
+        };
+        is_of_one && (keys.is_alike() || confined.as_ref().is_some_and(holds_no_strings))
     });
     let in_order = in_order.collect();
     if builder.widened {
@@ -309,7 +357,7 @@ pub(super) fn of_layout(
     let met = met.chain(met_disjunctions).collect();
     let readable = fields.iter().zip(&per_field);
     let readable = readable.map(|((path, order), confined)| {
-        is_readable(index, &arrays, (path, *order), confined.as_ref())
+        is_of_one && is_readable(index, &arrays, (path, *order), confined.as_ref())
     });
     let readable = readable.collect();
     let (points, confined) = (builder.points, builder.confined);
@@ -354,19 +402,6 @@ fn ends_of(per_field: &[Option<Intervals<'_>>]) -> RecordEnds {
     }
 }
 
-/// Whether a document with a key inside the intervals has met the conditions that they are made of,
-/// where the key may be that of an item of an array. A key of null or undefined may be of no item.
-fn is_exact_for_items(path: &Path, confined: &Intervals<'_>, used: &[&Condition<'_>]) -> bool {
-    let [condition] = used else { return false };
-    let nothing = Interval::new(RawBsonRef::MinKey, true, RawBsonRef::Null, true);
-    let composites = Interval::documents_and_arrays();
-    !condition.negated
-        && !path.parts().iter().any(|part| position(part).is_some())
-        && confined.intervals.iter().all(|interval| {
-            interval.intersect(&nothing).is_none() && interval.intersect(&composites).is_none()
-        })
-}
-
 /// Whether a document's value in a field can be told by its key: not that of an array, a hash or a
 /// collated string.
 fn is_readable(
@@ -383,36 +418,32 @@ fn is_readable(
         && (index.pattern.collator.is_none() || !may_hold_strings())
 }
 
-/// Whether all values that meet a condition have keys in an index that has none of missing fields
-/// and none of documents and arrays but of what is in them.
-fn is_about_scalars(condition: &Condition<'_>, in_arrays: bool, keys: KeyOrder<'_>) -> bool {
-    let nothing = Interval::new(RawBsonRef::Undefined, true, RawBsonRef::Null, true);
-    let composites = Interval::documents_and_arrays();
-    condition_intervals(condition, in_arrays, keys).is_some_and(|confined| {
-        !condition.negated
-            && confined.intervals.iter().all(|interval| {
-                let others = [&nothing, &composites];
-                others
-                    .iter()
-                    .all(|other| interval.intersect(other).is_none())
-            })
-    })
-}
-
-fn key_order<'c>(index: &'c Index, collator: Option<&Collator>) -> KeyOrder<'c> {
+pub(super) fn key_order<'c>(index: &'c Index, collator: Option<&Collator>) -> KeyOrder<'c> {
     KeyOrder::new(index.pattern.collator.as_ref(), collator)
 }
 
 /// The whole index, for a hint or for its order, which may not be that of the query's collation.
 /// `None`: it does not hold all documents.
 pub fn whole(index: &Arc<Index>, collator: Option<&Collator>) -> Option<IndexBounds> {
-    let layout = index.kind.layouts(&[]).into_iter().next()?;
+    let layout = of_all_documents(index)?;
     let alike = key_order(index, collator).is_alike();
+    Some(all_keys(index, layout, alike))
+}
+
+/// The layout that all of an index's keys have.
+fn of_all_documents(index: &Index) -> Option<KeyLayout> {
+    let mut layouts = index.kind.layouts(&[], &index.arrays()).into_iter();
+    layouts.next()
+}
+
+/// All keys of a layout, which come in the query's order of values where that and the index's are
+/// alike.
+fn all_keys(index: &Arc<Index>, layout: KeyLayout, alike: bool) -> IndexBounds {
     let arrays = index.arrays();
     let readable = layout.fields.iter();
     let readable = readable.map(|(path, order)| is_readable(index, &arrays, (path, *order), None));
     let full = layout.fields.iter().map(|_| shown(&None));
-    Some(IndexBounds {
+    IndexBounds {
         index: index.clone(),
         ranges: vec![ScanRange {
             range: KeyRange::all(),
@@ -424,7 +455,7 @@ pub fn whole(index: &Arc<Index>, collator: Option<&Collator>) -> Option<IndexBou
         points: 0,
         confined: 0,
         confines: vec![false; layout.fields.len()],
-        multikey: index.is_multikey(),
+        multikey: layout.fields.iter().any(|(path, _)| arrays.are_on(path)),
         readable: readable.collect(),
         in_order: vec![alike; layout.fields.len()],
         asked_shape: None,
@@ -432,291 +463,7 @@ pub fn whole(index: &Arc<Index>, collator: Option<&Collator>) -> Option<IndexBou
         ends: RecordEnds::default(),
         layout,
         arrays,
-    })
-}
-
-/// What all conditions on one field allow together, and which of them that accounts for.
-fn confine_field<'c, 'a>(
-    conditions: &[&'c Condition<'a>],
-    (order, grid): (FieldOrder, Option<&Grid>),
-    multikey: bool,
-    keys: KeyOrder<'_>,
-) -> Option<(Intervals<'a>, Vec<&'c Condition<'a>>)> {
-    if let (FieldOrder::Plane, Some(grid)) = (order, grid) {
-        let mut cells = conditions.iter().filter_map(|c| geo::plane_cells(c, grid));
-        return Some((cells.next()?, Vec::new()));
     }
-    if order == FieldOrder::Sphere {
-        let mut cells = conditions
-            .iter()
-            .filter_map(|c| Some((geo::cells(c)?, vec![*c])));
-        return cells.next();
-    }
-    if order == FieldOrder::Hashed {
-        let mut points = conditions
-            .iter()
-            .filter(|c| is_equality(c))
-            .filter_map(|c| {
-                let confined = condition_intervals(c, multikey, keys)?;
-                confined.is_points().then_some(confined)
-            });
-        let mut confined = points.next()?;
-        confined.exact = false;
-        return Some((confined, Vec::new()));
-    }
-    // What is put together in the end, and the item that it speaks of.
-    let mut together: Vec<Intervals<'a>> = Vec::new();
-    let mut used: Vec<&Condition<'a>> = Vec::new();
-    let mut item = None;
-    for condition in conditions {
-        if together.len() >= CONDITIONS_MAX {
-            break;
-        }
-        let Some(next) = condition_intervals(condition, multikey, keys) else {
-            continue;
-        };
-        if together.is_empty() {
-            item = condition.item;
-            together.push(next);
-            used.push(condition);
-            continue;
-        }
-        // In an array, one item may meet one condition and another the other.
-        let same_value = !multikey || (item.is_some() && item == condition.item);
-        if same_value {
-            together.push(next);
-            used.push(condition);
-        } else if next.is_points() && !together.iter().any(Intervals::is_points) {
-            item = condition.item;
-            together = vec![next];
-            used = vec![condition];
-        }
-    }
-    let confined = Intervals::all(together)?;
-    let anywhere = confined.intervals.iter().any(Interval::is_full);
-    (!anywhere).then_some((confined, used))
-}
-
-/// What an `$or` says that speaks of one path alone.
-struct AnyOf<'a> {
-    confined: Intervals<'a>,
-    /// Its number among the filter's conjuncts.
-    conjunct: usize,
-    excludes_missing: bool,
-}
-
-/// What the first `$or` says whose branches each say one thing of this path, which must not lead
-/// through arrays.
-fn any_of<'a>(conjunction: &Conjunction<'a>, path: &Path, keys: KeyOrder<'_>) -> Option<AnyOf<'a>> {
-    conjunction.disjunctions.iter().find_map(|disjunction| {
-        let (mut intervals, mut exact, mut excludes_missing) = (Vec::new(), true, true);
-        for branch in &disjunction.branches {
-            let [condition] = branch.conditions.as_slice() else {
-                return None;
-            };
-            if !branch.complete || *condition.path != *path {
-                return None;
-            }
-            let confined = condition_intervals(condition, false, keys)?;
-            exact &= confined.exact;
-            excludes_missing &= condition.excludes_missing(false);
-            intervals.extend(confined.intervals);
-        }
-        let intervals = union(intervals);
-        let anywhere = intervals.iter().any(Interval::is_full);
-        Some(AnyOf {
-            confined: Intervals { intervals, exact },
-            conjunct: disjunction.conjunct.filter(|_| !anywhere)?,
-            excludes_missing,
-        })
-    })
-}
-
-fn is_equality(condition: &Condition<'_>) -> bool {
-    let equality = matches!(
-        condition.predicate,
-        Predicate::Compare(Comparison::Eq, _)
-            | Predicate::ExprCompare(Comparison::Eq, _)
-            | Predicate::In { .. }
-    );
-    equality && !condition.negated
-}
-
-/// Builds ranges field by field.
-struct Builder {
-    /// The points so far: every combination of the leading fields' values.
-    prefixes: Vec<Vec<u8>>,
-    /// The first key of each range, and the one just after its last, unless nothing comes after it.
-    ranges: Option<Vec<EncodedInterval>>,
-    /// Whether no further field can narrow the ranges.
-    closed: bool,
-    later: LaterFields,
-    points: usize,
-    confined: usize,
-    /// Set when there were too many ranges to keep apart.
-    widened: bool,
-}
-
-impl Builder {
-    /// `prefix`: what all keys begin with.
-    fn after(prefix: Option<&KeyPrefix>) -> Builder {
-        let prefix =
-            prefix.map(|prefix| encode(RawBsonRef::String(&prefix.value), FieldOrder::Ascending));
-        Builder {
-            prefixes: vec![prefix.unwrap_or_default()],
-            ranges: None,
-            closed: false,
-            later: LaterFields::default(),
-            points: 0,
-            confined: 0,
-            widened: false,
-        }
-    }
-
-    /// Takes in the next field.
-    fn extend(&mut self, confined: Option<&Intervals<'_>>, order: FieldOrder) {
-        self.confined += usize::from(confined.is_some());
-        if self.closed {
-            return self.extend_later(confined, order);
-        }
-        let Some(confined) = confined else {
-            self.closed = true;
-            return self.extend_later(None, order);
-        };
-        self.later.first += 1;
-        let widened;
-        let confined = match confined.intervals.as_slice() {
-            [first, .., last]
-                if self.prefixes.len().saturating_mul(confined.intervals.len()) > RANGES_MAX =>
-            {
-                self.widened = true;
-                widened = Intervals {
-                    intervals: vec![Interval {
-                        lower: first.lower.clone(),
-                        upper: last.upper.clone(),
-                    }],
-                    exact: false,
-                };
-                &widened
-            }
-            _ => confined,
-        };
-        let all_points = confined.intervals.iter().all(Interval::is_point);
-        if all_points {
-            if confined.intervals.len() == 1 {
-                self.points += 1;
-            }
-            let mut encoded: Vec<Vec<u8>> = confined
-                .intervals
-                .iter()
-                .map(|i| encode(i.lower.value.get(), order))
-                .collect();
-            encoded.sort();
-            encoded.dedup();
-            self.prefixes = self
-                .prefixes
-                .iter()
-                .flat_map(|prefix| encoded.iter().map(|point| [&prefix[..], point].concat()))
-                .collect();
-            return;
-        }
-        let mut ranges = Vec::new();
-        for prefix in &self.prefixes {
-            ranges.extend(encoded_intervals(prefix, confined, order));
-        }
-        self.ranges = Some(ranges);
-        self.closed = true;
-    }
-
-    /// Takes in a field behind those of the ranges.
-    fn extend_later(&mut self, confined: Option<&Intervals<'_>>, order: FieldOrder) {
-        let intervals = confined.map(|confined| encoded_intervals(&[], confined, order));
-        if intervals.as_ref().is_some_and(Vec::is_empty) {
-            // No value at all is inside.
-            self.ranges = Some(Vec::new());
-        }
-        self.later.fields.push(intervals.unwrap_or_default());
-    }
-
-    /// The ranges, and what they say nothing of.
-    fn finish(mut self, fields: usize) -> (Vec<ScanRange>, LaterFields) {
-        let last = self
-            .later
-            .fields
-            .iter()
-            .rposition(|field| !field.is_empty());
-        self.later.fields.truncate(last.map_or(0, |last| last + 1));
-        if let Some(ranges) = self.ranges {
-            let ranges = ranges.into_iter().map(|(lower, upper)| ScanRange {
-                range: KeyRange {
-                    lower: Bound::Included(lower),
-                    upper: upper.map_or(Bound::Unbounded, Bound::Excluded),
-                },
-                point: None,
-            });
-            return (ranges.collect(), self.later);
-        }
-        let used = self.later.first;
-        if used == 0 {
-            let all = ScanRange {
-                range: KeyRange::all(),
-                point: None,
-            };
-            return (vec![all], self.later);
-        }
-        let ranges = self.prefixes.into_iter().map(|prefix| ScanRange {
-            point: (used == fields).then(|| prefix.clone()),
-            range: KeyRange::prefix(prefix),
-        });
-        (ranges.collect(), self.later)
-    }
-}
-
-fn encode(value: RawBsonRef<'_>, order: FieldOrder) -> Vec<u8> {
-    let mut out = Vec::with_capacity(16);
-    match order {
-        FieldOrder::Ascending | FieldOrder::Sphere | FieldOrder::Plane => {
-            key::encode(value, &mut out)
-        }
-        FieldOrder::Descending => key::encode_descending(value, &mut out),
-        FieldOrder::Hashed => key::encode(RawBsonRef::Int64(key::hash(value)), &mut out),
-    }
-    out
-}
-
-/// The keys with a prefix and a value inside, in key order.
-fn encoded_intervals(
-    prefix: &[u8],
-    confined: &Intervals<'_>,
-    order: FieldOrder,
-) -> Vec<EncodedInterval> {
-    let intervals = confined.intervals.iter();
-    let mut encoded: Vec<_> = intervals.map(|i| range_of(prefix, i, order)).collect();
-    encoded.sort();
-    encoded
-}
-
-/// The keys from the interval's first (included) to just after its last.
-fn range_of(prefix: &[u8], interval: &Interval<'_>, order: FieldOrder) -> EncodedInterval {
-    let (first, last) = match order {
-        FieldOrder::Descending => (&interval.upper, &interval.lower),
-        _ => (&interval.lower, &interval.upper),
-    };
-    let first_key = [prefix, &encode(first.value.get(), order)].concat();
-    let last_key = [prefix, &encode(last.value.get(), order)].concat();
-    let lower = if first.inclusive {
-        first_key
-    } else {
-        // Every key of that value is passed over, whatever its later fields hold. Encodings never
-        // consist of ff bytes alone, so there is a successor.
-        successor(first_key).unwrap_or_default()
-    };
-    let upper = if last.inclusive {
-        successor(last_key)
-    } else {
-        Some(last_key)
-    };
-    (lower, upper)
 }
 
 fn shown(confined: &Option<Intervals<'_>>) -> Vec<Interval<'static>> {
@@ -724,95 +471,4 @@ fn shown(confined: &Option<Intervals<'_>>) -> Vec<Interval<'static>> {
         Some(confined) => confined.intervals.iter().map(Interval::to_owned).collect(),
         None => vec![Interval::full()],
     }
-}
-
-/// The keys between `min` (included) and `max` (left out), each a document of the index's fields.
-pub fn between(
-    index: &Arc<Index>,
-    min: Option<&RawDocument>,
-    max: Option<&RawDocument>,
-    collator: Option<&Collator>,
-) -> Result<IndexBounds, QueryError> {
-    let Some(mut bounds) = whole(index, collator) else {
-        return Err(QueryError::new(
-            ErrorKind::Location(51174),
-            "The index chosen is not compatible with min/max",
-        ));
-    };
-    let keys = key_order(index, collator);
-    let lower = min.map(|min| key_of(index, min, keys)).transpose()?;
-    let upper = max.map(|max| key_of(index, max, keys)).transpose()?;
-    // Without an end the bounds end where the keys do, which is an end like others.
-    let first = || outermost(index, RawBsonRef::MinKey, RawBsonRef::MaxKey);
-    let last = || outermost(index, RawBsonRef::MaxKey, RawBsonRef::MinKey);
-    let comes_before = match (&lower, &upper) {
-        (Some(lower), Some(upper)) => lower < upper,
-        (Some(lower), None) => *lower < last(),
-        (None, Some(upper)) => first() < *upper,
-        (None, None) => true,
-    };
-    if !comes_before && !index.is_clustered() {
-        return Err(QueryError::new(
-            ErrorKind::Location(51175),
-            "The value provided for min() does not come before the value provided for max() in \
-             the hinted index",
-        ));
-    }
-    let range = KeyRange {
-        lower: lower.map_or(Bound::Unbounded, Bound::Included),
-        upper: upper.map_or(Bound::Unbounded, Bound::Excluded),
-    };
-    bounds.ranges = vec![ScanRange { range, point: None }];
-    if index.is_clustered() {
-        let end = |values: &RawDocument| values.iter().flatten().next().map(|(_, v)| v.into());
-        bounds.ends = RecordEnds {
-            min: min.and_then(end),
-            max: max.and_then(end),
-        };
-    }
-    Ok(bounds)
-}
-
-/// The key of which each field has one value, another one where it descends.
-fn outermost(index: &Index, ascending: RawBsonRef<'_>, descending: RawBsonRef<'_>) -> Vec<u8> {
-    let fields = index.pattern.fields.iter();
-    let values = fields.flat_map(|(_, order)| match order {
-        FieldOrder::Descending => encode(descending, *order),
-        _ => encode(ascending, FieldOrder::Ascending),
-    });
-    values.collect()
-}
-
-fn key_of(index: &Index, values: &RawDocument, keys: KeyOrder<'_>) -> Result<Vec<u8>, QueryError> {
-    let mut out = Vec::new();
-    let mut given = values.iter().flatten();
-    for (path, order) in &index.pattern.fields {
-        match given.next() {
-            Some((name, value)) if name.as_str() == path.to_string() => {
-                let value: Value<'_> = keys.value(value).ok_or_else(wrong_ends)?;
-                out.extend(encode(value.get(), *order));
-            }
-            _ => return Err(wrong_ends()),
-        }
-    }
-    if given.next().is_some() {
-        Err(wrong_ends())
-    } else {
-        Ok(out)
-    }
-}
-
-/// The keys of `min` and `max` are those of an index that a hint names.
-pub fn hint_required() -> QueryError {
-    QueryError::new(
-        ErrorKind::Location(51173),
-        "When using min()/max() a hint of which index to use must be provided",
-    )
-}
-
-fn wrong_ends() -> QueryError {
-    QueryError::new(
-        ErrorKind::Location(51174),
-        "The index specified by hint does not match the fields of min() or max()",
-    )
 }

@@ -1,7 +1,8 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::bounds::{IndexBounds, ScanRange, candidates, whole};
+use super::bounds::{IndexBounds, candidates, whole};
+use super::ranges::ScanRange;
 use banyan_query::Filter;
 use banyan_query::bounds::Conjunction;
 use banyan_storage::{ArrayPaths, Index, IndexDefinition};
@@ -140,7 +141,9 @@ fn a_wildcard_index_answers_for_each_path_by_itself() {
         let conjunction = Conjunction::of(&filter);
         candidates(&index, &conjunction)
             .map(|bounds| {
-                let path = &bounds.layout.prefix.as_ref().unwrap().value;
+                let prefix = bounds.layout.prefix.as_ref().unwrap();
+                let below = if prefix.with_below { ".*" } else { "" };
+                let path = prefix.paths.join(",") + below;
                 let exact = if bounds.exact { "" } else { " ?" };
                 let multikey = if bounds.multikey { " *" } else { "" };
                 format!(
@@ -162,9 +165,30 @@ fn a_wildcard_index_answers_for_each_path_by_itself() {
     assert_eq!(shown(rawdoc! { "b": { "c": 1 } }), nothing);
     assert_eq!(shown(rawdoc! { "b": { "$gte": {} } }), nothing);
     assert_eq!(shown(rawdoc! { "b": [1] }), nothing);
-    assert_eq!(shown(rawdoc! { "b": { "$exists": true } }), nothing);
+    assert_eq!(
+        shown(rawdoc! { "b": [] }),
+        ["b [undefined, undefined] [[], []] ?"]
+    );
+    assert_eq!(
+        shown(rawdoc! { "b.c": { "$exists": true } }),
+        ["b.c.* [MinKey, MaxKey]"]
+    );
+    assert_eq!(
+        shown(rawdoc! { "a": { "$type": "array" } }),
+        ["a.* [MinKey, MaxKey] ? *"]
+    );
+    // Those of values say more.
+    assert_eq!(
+        shown(rawdoc! { "b": { "$exists": true, "$gt": 1 } }),
+        ["b (1, inf.0] ?"]
+    );
+    assert_eq!(shown(rawdoc! { "a.0": 1 }), ["a,a.0 [1, 1] ? *"]);
+    assert_eq!(
+        shown(rawdoc! { "a.0": { "$exists": true } }),
+        ["a.* [MinKey, MaxKey] ? *"]
+    );
     assert_eq!(shown(rawdoc! { "b": { "$in": [1, null] } }), nothing);
-    assert_eq!(shown(rawdoc! { "a.0": 1 }), nothing);
+    assert_eq!(shown(rawdoc! { "a.0.b": 1 }), nothing);
     assert!(whole(&index, None).is_none());
 }
 

@@ -17,7 +17,7 @@ use bson::RawBsonRef;
 
 use super::bounds::{self, IndexBounds};
 use super::near::NearSearch;
-use super::{Access, Branch, Covering, Solution, Union, text};
+use super::{Access, Branch, Covering, Solution, Union, min_max, text};
 use crate::by_id;
 use crate::index_filters::{self, AllowedIndexes};
 use crate::partial::is_complete_for;
@@ -87,7 +87,7 @@ pub fn solutions(
     if has_ends {
         return Err(match query.order {
             Order::Natural { .. } => ends_of_natural(),
-            _ => bounds::hint_required(),
+            _ => min_max::hint_required(),
         });
     }
     if conjunction.never {
@@ -105,6 +105,7 @@ pub fn solutions(
         sort,
         // A plain `{_id: value}` needs no planner, whatever a filter says.
         filter: filter.filter(|_| !by_id || request.hint.is_some()),
+        hinted: None,
     };
     if query.filter.searches() && planner.unindexed_branches() > 1 {
         return Err(QueryError::new(
@@ -255,6 +256,8 @@ struct Planner<'p> {
     conjunction: &'p Conjunction<'p>,
     sort: Option<&'p SortPattern>,
     filter: Option<&'p AllowedIndexes>,
+    /// The only index that may serve.
+    hinted: Option<&'p Arc<Index>>,
 }
 
 impl<'p> Planner<'p> {
@@ -263,9 +266,10 @@ impl<'p> Planner<'p> {
         &self,
         conjunction: &'p Conjunction<'p>,
     ) -> impl Iterator<Item = &'p Arc<Index>> + use<'p> {
-        let filter = self.filter;
+        let (filter, hinted) = (self.filter, self.hinted);
         self.collection.all_indexes().filter(move |index| {
             !index.hidden
+                && hinted.is_none_or(|hinted| hinted.id == index.id)
                 && filter.is_none_or(|filter| filter.allows(index))
                 && is_complete_for(index, conjunction)
         })
@@ -572,7 +576,7 @@ fn hinted(
         ));
     };
     if request.has_ends() {
-        let bounds = bounds::between(index, request.min, request.max, conjunction.collator)?;
+        let bounds = min_max::between(index, request.min, request.max, conjunction.collator)?;
         return Ok(Access::Index {
             bounds: Arc::new(bounds),
             reverse: false,
@@ -584,6 +588,18 @@ fn hinted(
     let bounds = bounds::candidates(index, conjunction)
         .next()
         .filter(|_| serves);
+    if bounds.is_none() && index.pattern.is_wildcard() {
+        let planner = Planner {
+            collection,
+            conjunction,
+            sort: None,
+            filter: None,
+            hinted: Some(index),
+        };
+        if let Some((union, _)) = planner.union() {
+            return Ok(Access::Union(union));
+        }
+    }
     let Some(bounds) = bounds.or_else(|| bounds::whole(index, conjunction.collator)) else {
         return Err(QueryError::new(
             ErrorKind::NoQueryExecutionPlans,

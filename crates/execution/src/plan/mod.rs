@@ -2,7 +2,8 @@
 //! collection's own order counts as an index, of which ranges of the collection are read.
 //!
 //! - [`bounds`] puts what a filter says about single paths (`banyan_query::bounds`) together into
-//!   ranges of one index, [`bounds_checker`] says where keys lie next to them;
+//!   ranges of one index: [`confined`] for a field, [`ranges`] for all of them, [`min_max`] between
+//!   two given keys; [`bounds_checker`] says where keys lie next to them;
 //! - [`choose`] names the ways that may serve, [`sample`] the one that draws records at random;
 //! - [`near`] searches for what is near a point;
 //! - [`text`] looks up the terms of a search;
@@ -19,13 +20,16 @@ pub mod bounds_checker;
 mod bounds_tests;
 mod build;
 pub mod choose;
+mod confined;
 #[cfg(test)]
 mod covered_tests;
 pub mod covering;
 pub mod explain;
+pub mod min_max;
 pub mod near;
 #[cfg(test)]
 mod near_tests;
+pub mod ranges;
 pub mod sample;
 #[cfg(test)]
 mod sample_tests;
@@ -43,10 +47,11 @@ use banyan_document::number::Number;
 use bson::{RawBsonRef, RawDocument};
 
 pub use banyan_query::canonical::natural_direction;
-pub use bounds::{AskedShape, IndexBounds, ScanRange};
+pub use bounds::{AskedShape, IndexBounds};
 pub(crate) use build::{build, finish};
 pub use choose::solutions;
 pub use covering::Covering;
+pub use ranges::ScanRange;
 pub use text::TextAccess;
 
 /// How the documents are found.

@@ -13,6 +13,7 @@ use bson::raw::CString;
 use bson::{RawBsonRef, RawDocumentBuf};
 
 use super::bounds::{self, IndexBounds};
+use super::min_max;
 use crate::partial::is_complete_for;
 use crate::request::Request;
 
@@ -46,7 +47,7 @@ pub(super) fn access(
         return bad("text expression not allowed with $natural sort order");
     }
     if request.has_ends() {
-        return Err(bounds::hint_required());
+        return Err(min_max::hint_required());
     }
     let Some((conjunct, query)) = request.query.filter.search() else {
         return Ok(None);

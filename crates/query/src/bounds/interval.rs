@@ -3,14 +3,17 @@
 use std::cmp::Ordering;
 
 use banyan_document::Collator;
-use banyan_document::collation::{describe_key_string, holds_strings, key_value};
+use banyan_document::collation::{holds_strings, key_value};
 use banyan_document::compare::{canonical_rank, compare};
+use banyan_document::items;
 use banyan_document::number::Number;
+use banyan_document::path::position;
 use bson::oid::ObjectId;
 use bson::spec::{BinarySubtype, ElementType};
-use bson::{RawBinaryRef, RawBson, RawBsonRef, RawDocument, Timestamp};
+use bson::{RawArray, RawBinaryRef, RawBson, RawBsonRef, RawDocument, Timestamp};
 
 use super::conjunction::Condition;
+use super::describe::describe_value;
 use crate::filter::{Comparison, Predicate, TypeSet};
 use crate::pattern::Pattern;
 
@@ -143,9 +146,11 @@ impl<'a> Interval<'a> {
     }
 
     pub fn is_point(&self) -> bool {
-        self.lower.inclusive
-            && self.upper.inclusive
-            && compare(self.lower.value.get(), self.upper.value.get()).is_eq()
+        self.lower.inclusive && self.upper.inclusive && self.is_of_one_value()
+    }
+
+    fn is_of_one_value(&self) -> bool {
+        compare(self.lower.value.get(), self.upper.value.get()).is_eq()
     }
 
     pub fn is_full(&self) -> bool {
@@ -214,42 +219,6 @@ impl<'a> Interval<'a> {
             describe_value(self.upper.value.get(), collated),
             if self.upper.inclusive { ']' } else { ')' },
         )
-    }
-}
-
-fn describe_value(value: RawBsonRef<'_>, collated: bool) -> String {
-    match value {
-        RawBsonRef::MinKey => "MinKey".into(),
-        RawBsonRef::MaxKey => "MaxKey".into(),
-        RawBsonRef::Null => "null".into(),
-        RawBsonRef::Undefined => "undefined".into(),
-        RawBsonRef::String(text) if collated && !text.is_empty() => describe_key_string(text),
-        RawBsonRef::String(text) => format!("\"{text}\""),
-        RawBsonRef::Double(number) if number.is_infinite() => {
-            if number > 0.0 {
-                "inf.0".into()
-            } else {
-                "-inf.0".into()
-            }
-        }
-        RawBsonRef::Double(number) if number.fract() == 0.0 => format!("{number:.1}"),
-        RawBsonRef::Double(number) => number.to_string(),
-        RawBsonRef::Int32(number) => number.to_string(),
-        RawBsonRef::Int64(number) => number.to_string(),
-        RawBsonRef::Boolean(value) => value.to_string(),
-        RawBsonRef::ObjectId(id) => format!("ObjectId('{id}')"),
-        RawBsonRef::Binary(binary) => {
-            let digits = binary.bytes.iter().map(|byte| format!("{byte:02X}"));
-            let subtype = u8::from(binary.subtype);
-            format!("BinData({subtype}, {})", digits.collect::<String>())
-        }
-        RawBsonRef::DateTime(date) => format!("new Date({})", date.timestamp_millis()),
-        RawBsonRef::Document(document) if document.is_empty() => "{}".into(),
-        RawBsonRef::Array(array) if array.is_empty() => "[]".into(),
-        RawBsonRef::RegularExpression(regex) => format!("/{}/{}", regex.pattern, regex.options),
-        other => bson::Bson::try_from(other)
-            .map(|bson| bson.to_string())
-            .unwrap_or_default(),
     }
 }
 
@@ -323,7 +292,21 @@ pub fn condition_intervals<'a>(
 ) -> Option<Intervals<'a>> {
     let bounds = holding(condition.predicate, arrays, order)?;
     if !condition.negated {
-        return Some(bounds);
+        let is_of_null = |interval: &Interval<'_>| interval.intersect(&null()).is_some();
+        let is_equal_to_null = matches!(
+            condition.predicate,
+            Predicate::Compare(..) | Predicate::In { .. }
+        ) && bounds.intervals.iter().any(is_of_null);
+        // The number may be the name of a field as well, which the item is without: its key is that
+        // of the whole item then.
+        let has_position = || {
+            condition
+                .path
+                .parts()
+                .iter()
+                .any(|part| position(part).is_some())
+        };
+        return (!(arrays && is_equal_to_null && has_position())).then_some(bounds);
     }
     // What is left out has to meet the predicate for certain.
     if !bounds.exact {
@@ -392,12 +375,16 @@ fn ordered<'a>(
     let inclusive = matches!(comparison, Comparison::Lte | Comparison::Gte);
     let (lower, upper) = (Value::Given(lower), Value::Given(upper));
     let value = order.value(value)?;
-    Some(Intervals::exact(vec![match comparison {
+    let interval = match comparison {
         Comparison::Gt | Comparison::Gte => {
             Interval::between(value, inclusive, upper, upper_inclusive)
         }
         _ => Interval::between(lower, lower_inclusive, value, inclusive),
-    }]))
+    };
+    // Nothing is greater than the greatest of a type.
+    let is_empty = interval.is_of_one_value() && !interval.is_point();
+    let intervals = if is_empty { Vec::new() } else { vec![interval] };
+    Some(Intervals::exact(intervals))
 }
 
 /// Comparisons in expressions go over all types, and a missing value, which indexes have as null,
@@ -492,16 +479,32 @@ fn beginning_with<'a>(prefix: String) -> Option<Interval<'a>> {
 
 fn equals<'a>(value: RawBsonRef<'a>, arrays: bool, order: KeyOrder<'_>) -> Option<Intervals<'a>> {
     match value {
-        // What a null looks like in an index of arrays depends on where the array ends.
-        RawBsonRef::Null | RawBsonRef::Undefined if arrays => None,
+        // What is null may have the key of an array that ends above it.
+        RawBsonRef::Null | RawBsonRef::Undefined if arrays => {
+            Some(Intervals::inexact(vec![null()]))
+        }
         RawBsonRef::Null | RawBsonRef::Undefined => Some(Intervals::exact(vec![null()])),
-        // An array is indexed by its elements.
-        RawBsonRef::Array(_) => None,
+        RawBsonRef::Array(array) => of_array(value, array, order),
         RawBsonRef::MinKey | RawBsonRef::MaxKey => {
             Some(Intervals::inexact(vec![Interval::point(value)]))
         }
         value => Some(Intervals::exact(vec![Interval::at(order.value(value)?)])),
     }
+}
+
+/// An array has the keys of its items, so that its first one leads to it; an empty one has the key
+/// of undefined. An array that is an item itself has a key of its own.
+fn of_array<'a>(
+    value: RawBsonRef<'a>,
+    array: &'a RawArray,
+    order: KeyOrder<'_>,
+) -> Option<Intervals<'a>> {
+    let first = match items(array).next() {
+        Some(item) => order.value(item.value())?,
+        None => Value::Given(RawBsonRef::Undefined),
+    };
+    let intervals = vec![Interval::at(first), Interval::at(order.value(value)?)];
+    Some(Intervals::inexact(union(intervals)))
 }
 
 /// Null, and undefined just before it.

@@ -4,9 +4,10 @@
 //! [`conjunction`] reads the filter's tree for conditions on paths that have to hold together;
 //! [`interval`] says where in the order of all values those lie that meet one condition; [`geo`] where
 //! among the cells of the sphere;
-//! [`implication`] decides whether one filter implies another.
+//! `describe` shows them, and [`implication`] decides whether one filter implies another.
 
 pub mod conjunction;
+mod describe;
 pub mod geo;
 pub mod implication;
 pub mod interval;

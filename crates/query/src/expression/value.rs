@@ -96,7 +96,6 @@ fn date_text(millis: i64) -> String {
 
 /// A double with six significant digits, as the reference prints them and `$toString` gives them.
 pub fn format_double(value: f64) -> String {
-    const DIGITS: i32 = 6;
     if value.is_nan() {
         return "NaN".into();
     }
@@ -114,18 +113,24 @@ pub fn format_double(value: f64) -> String {
             "0".into()
         };
     }
-    let scientific = format!("{value:.*e}", DIGITS as usize - 1);
+    general_format(value, 6)
+}
+
+/// A finite double with so many significant digits, one at least, as C's `%g` prints it.
+pub(crate) fn general_format(value: f64, digits: u8) -> String {
+    let digits = i32::from(digits.max(1));
+    let scientific = format!("{value:.*e}", digits as usize - 1);
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     let trim = |text: &str| match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_string(),
         false => text.to_string(),
     };
-    if !(-4..DIGITS).contains(&exponent) {
+    if !(-4..digits).contains(&exponent) {
         let sign = if exponent < 0 { '-' } else { '+' };
         return format!("{}e{sign}{:02}", trim(mantissa), exponent.abs());
     }
-    trim(&format!("{value:.*}", (DIGITS - 1 - exponent) as usize))
+    trim(&format!("{value:.*}", (digits - 1 - exponent) as usize))
 }
 
 /// Deeper than this no computed document may nest: what walks documents does so recursively.

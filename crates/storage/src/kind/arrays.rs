@@ -59,10 +59,13 @@ impl ArrayPaths {
             return Vec::new();
         }
         let parts = path.parts();
-        let is_array = |depth: &usize| {
-            self.everywhere || self.paths.contains(parts[..*depth].join(".").as_str())
-        };
+        let is_array = |depth: &usize| self.are_at(&parts[..*depth].join("."));
         (1..=parts.len()).filter(is_array).collect()
+    }
+
+    /// Whether the values at a path may be arrays.
+    pub(crate) fn are_at(&self, path: &str) -> bool {
+        self.everywhere || self.paths.contains(path)
     }
 
     /// Whether the values of a path may lie in arrays or be some.

@@ -10,6 +10,7 @@ use banyan_geo::grid::Grid;
 use banyan_text::TextIndex;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::arrays::ArrayPaths;
 use super::index_kind::{IndexKind, KeyLayout};
 
 #[derive(Debug)]
@@ -47,8 +48,8 @@ impl IndexKind for FirstFormat {
         self.kind.value_of_key(document, key)
     }
 
-    fn layouts(&self, asked: &[&Path]) -> Vec<KeyLayout> {
-        self.kind.layouts(asked)
+    fn layouts(&self, asked: &[&Path], arrays: &ArrayPaths) -> Vec<KeyLayout> {
+        self.kind.layouts(asked, arrays)
     }
 
     fn depends_on_pattern_alone(&self) -> bool {

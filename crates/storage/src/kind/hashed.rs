@@ -7,6 +7,7 @@ use banyan_document::key::{KeyError, KeyPattern, Keys};
 use banyan_document::path::Path;
 use bson::{RawDocument, RawDocumentBuf};
 
+use super::arrays::ArrayPaths;
 use super::index_kind::{IndexKind, KeyLayout};
 use super::ordered::Ordered;
 
@@ -36,8 +37,8 @@ impl IndexKind for Hashed {
         self.fields.value_of_key(document, key)
     }
 
-    fn layouts(&self, asked: &[&Path]) -> Vec<KeyLayout> {
-        self.fields.layouts(asked)
+    fn layouts(&self, asked: &[&Path], arrays: &ArrayPaths) -> Vec<KeyLayout> {
+        self.fields.layouts(asked, arrays)
     }
 }
 

@@ -9,6 +9,8 @@ use banyan_geo::grid::Grid;
 use banyan_text::TextIndex;
 use bson::{RawDocument, RawDocumentBuf};
 
+use super::arrays::ArrayPaths;
+
 pub trait IndexKind: fmt::Debug + Send + Sync {
     /// The keys of a document, perhaps none.
     fn keys(&self, document: &RawDocument) -> Result<Keys, KeyError>;
@@ -16,8 +18,9 @@ pub trait IndexKind: fmt::Debug + Send + Sync {
     /// The values behind one of a document's encoded keys.
     fn value_of_key(&self, document: &RawDocument, key: &[u8]) -> Option<RawDocumentBuf>;
 
-    /// The layouts of keys that may help a query on these paths.
-    fn layouts(&self, asked: &[&Path]) -> Vec<KeyLayout>;
+    /// The layouts of keys that may help a query on these paths, where documents have arrays at those
+    /// paths.
+    fn layouts(&self, asked: &[&Path], arrays: &ArrayPaths) -> Vec<KeyLayout>;
 
     /// Whether a document's keys depend on the fields of the index's pattern alone.
     fn depends_on_pattern_alone(&self) -> bool {
@@ -38,7 +41,7 @@ pub trait IndexKind: fmt::Debug + Send + Sync {
 /// What the keys of an index look like, or those of a part of it.
 #[derive(Debug, Clone)]
 pub struct KeyLayout {
-    /// The first field of the keys, if all of them begin with the same string.
+    /// The first field of the keys, if that is a string which the layout knows.
     pub prefix: Option<KeyPrefix>,
     /// The fields that follow.
     pub fields: Arc<[(Path, FieldOrder)]>,
@@ -47,10 +50,24 @@ pub struct KeyLayout {
     pub is_complete: bool,
 }
 
-#[derive(Debug, Clone)]
+/// What the first field of keys is: one of these paths, or one below them.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPrefix {
     pub field: &'static str,
-    pub value: String,
+    /// In order. None lies below another one if `with_below` is set.
+    pub paths: Vec<String>,
+    /// Whether keys of all paths below these belong to the layout as well. One document may have many.
+    pub with_below: bool,
+}
+
+impl KeyPrefix {
+    /// The string that all keys begin with, if they begin with one and the same.
+    pub fn only(&self) -> Option<&str> {
+        match &self.paths[..] {
+            [path] if !self.with_below => Some(path),
+            _ => None,
+        }
+    }
 }
 
 impl KeyLayout {

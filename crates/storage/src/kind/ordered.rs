@@ -6,6 +6,7 @@ use banyan_document::key::{KeyError, KeyPattern, Keys};
 use banyan_document::path::Path;
 use bson::{RawDocument, RawDocumentBuf};
 
+use super::arrays::ArrayPaths;
 use super::index_kind::{IndexKind, KeyLayout};
 
 #[derive(Debug)]
@@ -37,7 +38,7 @@ impl IndexKind for Ordered {
         self.pattern.value_of_key(document, key)
     }
 
-    fn layouts(&self, _: &[&Path]) -> Vec<KeyLayout> {
+    fn layouts(&self, _: &[&Path], _: &ArrayPaths) -> Vec<KeyLayout> {
         vec![self.layout.clone()]
     }
 }

@@ -11,6 +11,7 @@ use banyan_geo::grid::{self, Grid, GridError};
 use banyan_geo::parse::{self, GeoError, indexed_point, members, number};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::arrays::ArrayPaths;
 use super::index_kind::{IndexKind, KeyLayout};
 
 #[derive(Debug)]
@@ -63,7 +64,7 @@ impl IndexKind for Plane {
         self.pattern.value_of_key(document, key)
     }
 
-    fn layouts(&self, _: &[&Path]) -> Vec<KeyLayout> {
+    fn layouts(&self, _: &[&Path], _: &ArrayPaths) -> Vec<KeyLayout> {
         vec![self.layout.clone()]
     }
 

@@ -11,6 +11,7 @@ use banyan_document::path::{Leaf, Path, Visit, visit_with};
 use banyan_geo::{Ended, GeoError, Meter, covering, parse};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::arrays::ArrayPaths;
 use super::column;
 use super::index_kind::{IndexKind, KeyLayout};
 
@@ -61,7 +62,7 @@ impl IndexKind for Sphere {
         self.pattern.value_of_key(document, key)
     }
 
-    fn layouts(&self, _: &[&Path]) -> Vec<KeyLayout> {
+    fn layouts(&self, _: &[&Path], _: &ArrayPaths) -> Vec<KeyLayout> {
         vec![self.layout.clone()]
     }
 }

@@ -11,6 +11,7 @@ use banyan_document::writer::DocumentWriter;
 use banyan_text::{PLUGIN, TERM_FIELD, TextError, TextIndex};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::arrays::ArrayPaths;
 use super::index_kind::{IndexKind, KeyLayout};
 
 /// The index of a specification, if it is one of text.
@@ -101,7 +102,7 @@ impl IndexKind for Text {
     }
 
     /// None: only a search finds something in it ([`IndexKind::text`]).
-    fn layouts(&self, _: &[&Path]) -> Vec<KeyLayout> {
+    fn layouts(&self, _: &[&Path], _: &ArrayPaths) -> Vec<KeyLayout> {
         Vec::new()
     }
 

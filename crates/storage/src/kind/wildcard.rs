@@ -2,7 +2,8 @@
 //!
 //! A key is the path of a value and the value. Documents are followed into their fields and arrays
 //! into their items, down to what is neither; an empty document, an empty array and an array
-//! directly inside an array are values themselves. Items of an array have its path. Only values are
+//! directly inside an array are values themselves. A document that holds a field with a dot in its
+//! name has a key without a value. Items of an array have its path. Only values are
 //! collated: a path is compared by its bytes.
 
 use std::collections::BTreeSet;
@@ -13,6 +14,7 @@ use banyan_document::key::{FieldOrder, Key, KeyBuilder, KeyError, KeyField, KeyP
 use banyan_document::path::{Path, position};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
+use super::arrays::ArrayPaths;
 use super::index_kind::{IndexKind, KeyLayout, KeyPrefix};
 
 /// What the first field of a key is called.
@@ -70,8 +72,12 @@ impl Wildcard {
     ) {
         let length = path.len();
         for element in elements(document) {
-            // No path leads to a field with a dot in its name.
+            // No path leads to a field with a dot in its name. The document itself is there, and if
+            // it holds nothing else, no other key says so.
             if element.name().contains('.') {
+                if length > 0 {
+                    self.hand_on(KeyField::Value(RawBsonRef::Undefined), path, found);
+                }
                 continue;
             }
             if length > 0 {
@@ -172,29 +178,54 @@ impl IndexKind for Wildcard {
         shown
     }
 
-    fn layouts(&self, asked: &[&Path]) -> Vec<KeyLayout> {
+    fn layouts(&self, asked: &[&Path], arrays: &ArrayPaths) -> Vec<KeyLayout> {
         let mut layouts: Vec<KeyLayout> = Vec::new();
         for path in asked {
             if layouts.len() >= LAYOUTS_MAX {
                 break;
             }
-            let text = path.to_string();
-            // A number in a path may be a position in an array, which is in no key.
-            let has_position = path.parts().iter().any(|part| position(part).is_some());
             let is_known = layouts.iter().any(|known| known.fields[0].0 == **path);
-            if has_position || is_known || !self.fields.holds(&text) {
+            let paths = paths_in_keys(path, arrays).filter(|_| !is_known);
+            let Some(paths) = paths.filter(|paths| paths.iter().all(|p| self.fields.holds(p)))
+            else {
                 continue;
+            };
+            let mut layout = |paths, with_below| {
+                layouts.push(KeyLayout {
+                    prefix: Some(KeyPrefix {
+                        field: PATH_FIELD,
+                        paths,
+                        with_below,
+                    }),
+                    fields: [((*path).clone(), FieldOrder::Ascending)].into(),
+                    is_complete: false,
+                });
+            };
+            let mut highest = paths.clone();
+            layout(paths, false);
+            // What lies at `a.0` lies below `a`.
+            highest.truncate(1);
+            if highest.iter().all(|path| self.fields.holds_all_below(path)) {
+                layout(highest, true);
             }
-            layouts.push(KeyLayout {
-                prefix: Some(KeyPrefix {
-                    field: PATH_FIELD,
-                    value: text,
-                }),
-                fields: [((*path).clone(), FieldOrder::Ascending)].into(),
-                is_complete: false,
-            });
         }
         layouts
+    }
+}
+
+/// The paths that keys have of the values which a filter's path leads to, in order. `None`: they
+/// cannot be told, because an item of an array has no more than the array's path in its keys, and an
+/// array that is an item is a value of its own, whatever the rest of the path leads to in it.
+fn paths_in_keys(path: &Path, arrays: &ArrayPaths) -> Option<Vec<String>> {
+    let parts = path.parts();
+    let may_be_items = |&at: &usize| {
+        position(&parts[at]).is_some() && at > 0 && arrays.are_at(&parts[..at].join("."))
+    };
+    let last = parts.len() - 1;
+    match (0..parts.len()).find(may_be_items) {
+        None => Some(vec![path.to_string()]),
+        Some(at) if at == last => Some(vec![parts[..last].join("."), path.to_string()]),
+        Some(_) => None,
     }
 }
 
@@ -244,6 +275,12 @@ impl Selection {
                 .paths
                 .iter()
                 .any(|known| is_at_or_below(&known.to_string(), path))
+    }
+
+    /// Whether all values below a path are.
+    fn holds_all_below(&self, path: &str) -> bool {
+        let lies_below = |known: &Path| is_at_or_below(&known.to_string(), path);
+        self.holds(path) && (self.includes || !self.paths.iter().any(lies_below))
     }
 
     fn may_hold(&self, path: &str) -> bool {
@@ -316,6 +353,44 @@ mod tests {
         );
         assert_eq!(paths(rawdoc! { "b.$**": 1 }, None), "b.c b.d");
         assert_eq!(paths(rawdoc! { "_id.$**": 1 }, None), "_id");
+    }
+
+    #[test]
+    fn a_document_of_dotted_names_alone_has_a_key() {
+        let pattern = KeyPattern::parse(&rawdoc! { "$**": 1 }).unwrap();
+        let kind = Wildcard::of(&pattern, None).unwrap();
+        let keys = |document: RawDocumentBuf| kind.keys(&document).unwrap().keys.len();
+        assert_eq!(keys(rawdoc! { "a": { "x.y": 1, "x.z": 2 } }), 1);
+        assert_eq!(keys(rawdoc! { "a": { "x.y": 1, "b": 2 } }), 2);
+        assert_eq!(keys(rawdoc! { "x.y": 1 }), 0);
+    }
+
+    #[test]
+    fn an_item_has_the_path_of_its_array_in_its_keys() {
+        let layouts = |path: &str, projection: RawDocumentBuf, arrays: &[&str]| {
+            let pattern = KeyPattern::parse(&rawdoc! { "$**": 1 }).unwrap();
+            let kind = Wildcard::of(&pattern, Some(&projection)).unwrap();
+            let arrays = ArrayPaths::of(&arrays.iter().map(|path| Box::from(*path)).collect());
+            let layouts = kind.layouts(&[&Path::parse(path).unwrap()], &arrays);
+            let prefixes = layouts.into_iter().filter_map(|layout| layout.prefix);
+            let shown = prefixes.map(|prefix| {
+                let below = if prefix.with_below { " and below" } else { "" };
+                prefix.paths.join(",") + below
+            });
+            shown.collect::<Vec<_>>()
+        };
+        let all = || rawdoc! { "_id": 0 };
+        assert_eq!(layouts("a.0", all(), &[]), ["a.0", "a.0 and below"]);
+        assert_eq!(layouts("a.0", all(), &["a"]), ["a,a.0", "a and below"]);
+        assert!(layouts("a.0.b", all(), &["a"]).is_empty());
+        assert_eq!(layouts("a.0.b", all(), &[]), ["a.0.b", "a.0.b and below"]);
+        let part = rawdoc! { "a.q": 0 };
+        assert_eq!(layouts("a", part.clone(), &[]), ["a"]);
+        assert!(layouts("a.q.r", part, &[]).is_empty());
+        assert_eq!(
+            layouts("a.b", rawdoc! { "a": 1 }, &[]),
+            ["a.b", "a.b and below"]
+        );
     }
 
     #[test]
