@@ -8,6 +8,7 @@ use banyan_access::api_version::ApiParameters;
 use banyan_access::identity::UserDigest;
 use banyan_document::DocumentWriter;
 use banyan_query::query_stats::Recording;
+use banyan_wire::fail_points::FailPoints;
 use banyan_wire::session_id::{self, SessionId};
 use banyan_wire::{CommandError, Doc, ErrorCode, Outgoing, Pool, behalf};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
@@ -122,9 +123,10 @@ impl Cursor {
     }
 
     /// When the batch that is asked for now has to be there.
-    pub fn deadline(&self) -> Option<tokio::time::Instant> {
-        self.time_left
-            .map(|left| tokio::time::Instant::now() + left)
+    pub fn deadline(&self, fail_points: &FailPoints) -> Option<tokio::time::Instant> {
+        let now = tokio::time::Instant::now().into_std();
+        let deadline = fail_points.deadline(now, self.time_left);
+        deadline.map(tokio::time::Instant::from_std)
     }
 
     /// Keeps what a batch has left of the time.

@@ -66,7 +66,7 @@ impl Service for Router {
         };
         let timed = self.cluster_parameters.timed(request, may_bypass);
         let request = timed.as_ref().unwrap_or(request);
-        let answer = match deadline(request) {
+        let answer = match deadline(self, request) {
             Ok(deadline) => {
                 let context = Context {
                     router: self,
@@ -107,7 +107,7 @@ fn ends_with_client(request: &Request) -> bool {
 
 /// When the client's `maxTimeMS` ends. A `getMore` has what its cursor's command left of it; what it
 /// says itself is how long to wait for more documents.
-fn deadline(request: &Request) -> Result<Option<Instant>, CommandError> {
+fn deadline(router: &Router, request: &Request) -> Result<Option<Instant>, CommandError> {
     let value = match request.get("maxTimeMS") {
         None | Some(RawBsonRef::Null) => return Ok(None),
         Some(_) if request.name == "getMore" => return Ok(None),
@@ -119,7 +119,9 @@ fn deadline(request: &Request) -> Result<Option<Instant>, CommandError> {
         value,
     })?;
     let time = Some(milliseconds).filter(|milliseconds| *milliseconds > 0);
-    Ok(time.map(|milliseconds| Instant::now() + Duration::from_millis(milliseconds)))
+    let time = time.map(Duration::from_millis);
+    let deadline = router.fail_points.deadline(Instant::now().into_std(), time);
+    Ok(deadline.map(Instant::from_std))
 }
 
 /// Runs a command for as long as its client is there to be answered.
@@ -134,6 +136,9 @@ async fn run_in_time(context: &Context<'_>) -> Result<RawDocumentBuf, CommandErr
     let Some(deadline) = context.deadline else {
         return run(context).await;
     };
+    if deadline <= Instant::now() {
+        return Err(expired());
+    }
     match tokio::time::timeout_at(deadline + GRACE, run(context)).await {
         Ok(answer) => answer,
         Err(_) => Err(expired()),

@@ -104,6 +104,29 @@ assert shown["failpoint.failCommand"]["mode"] == 1, shown
 fail_point("off")
 assert failed(lambda: fail_point("off", name="nope")).code == 266
 
+# Operations with a time are out of it at once, or never.
+fail_point("alwaysOn", name="maxTimeAlwaysTimeOut")
+for timed in (
+    lambda: items.find_one(max_time_ms=60_000),
+    lambda: items.count_documents({}, maxTimeMS=60_000),
+    lambda: list(items.aggregate([{"$match": {}}], maxTimeMS=60_000)),
+):
+    assert failed(timed).code == 50
+items.find_one()
+fail_point("off", name="maxTimeAlwaysTimeOut")
+cursor = items.find(batch_size=1, max_time_ms=60_000)
+next(cursor)
+fail_point("alwaysOn", name="maxTimeAlwaysTimeOut")
+assert failed(lambda: list(cursor)).code == 50
+fail_point("off", name="maxTimeAlwaysTimeOut")
+slow = {"$where": "sleep(60); return true"}
+assert failed(lambda: items.find_one(slow, max_time_ms=20)).code == 50
+fail_point("alwaysOn", name="maxTimeNeverTimeOut")
+# A shard behind a router counts for itself.
+if not client.is_mongos:
+    assert items.find_one(slow, max_time_ms=20)
+fail_point("off", name="maxTimeNeverTimeOut")
+
 # The stable API.
 strict = pymongo.MongoClient(uri, server_api=ServerApi("1", strict=True, deprecation_errors=True))
 assert strict.shop.items.count_documents({}) == inserts

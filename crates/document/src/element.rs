@@ -109,8 +109,7 @@ impl<'a> Iterator for Elements<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Element<'a>> {
-        let before = self.raw.rest;
-        let raw = self.raw.next()?;
+        let (raw, bytes) = self.raw.next_whole()?;
         let pointer = match raw.kind {
             DB_POINTER => self.pointer(),
             _ => None,
@@ -118,7 +117,7 @@ impl<'a> Iterator for Elements<'a> {
         self.at += 1;
         Some(Element {
             raw,
-            bytes: &before[..before.len() - self.raw.rest.len()],
+            bytes,
             pointer,
         })
     }
@@ -227,6 +226,14 @@ impl<'a> RawFields<'a> {
         RawFields {
             rest: document.get(4..end).unwrap_or_default(),
         }
+    }
+
+    /// The next field, and all of its bytes: type, name and value.
+    #[inline]
+    pub fn next_whole(&mut self) -> Option<(RawField<'a>, &'a [u8])> {
+        let before = self.rest;
+        let field = self.next()?;
+        Some((field, &before[..before.len() - self.rest.len()]))
     }
 
     /// How many bytes the fields take that are still to come.

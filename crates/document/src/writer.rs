@@ -22,6 +22,9 @@ use crate::element::Element;
 #[derive(Debug, Clone)]
 pub struct DocumentWriter {
     bytes: Vec<u8>,
+    /// The document itself.
+    root: Level,
+    /// The levels inside of it that are open.
     open: Vec<Level>,
 }
 
@@ -30,6 +33,15 @@ struct Level {
     start: usize,
     /// The position of the next item, in arrays.
     next: Position,
+}
+
+impl Level {
+    fn at(start: usize) -> Level {
+        Level {
+            start,
+            next: Position::FIRST,
+        }
+    }
 }
 
 /// A position as it is written: counting on changes one digit as a rule.
@@ -78,12 +90,13 @@ impl DocumentWriter {
     }
 
     pub fn with_capacity(bytes: usize) -> DocumentWriter {
-        let mut writer = DocumentWriter {
-            bytes: Vec::with_capacity(bytes),
+        let mut written = Vec::with_capacity(bytes.max(5));
+        written.extend_from_slice(&[0; 4]);
+        DocumentWriter {
+            bytes: written,
+            root: Level::at(0),
             open: Vec::new(),
-        };
-        writer.begin();
-        writer
+        }
     }
 
     pub fn append(&mut self, name: &str, value: RawBsonRef<'_>) {
@@ -140,6 +153,11 @@ impl DocumentWriter {
         self.bytes.extend_from_slice(element.bytes());
     }
 
+    /// Copies a field as it lies in another document: type, name and value.
+    pub fn append_bytes(&mut self, field: &[u8]) {
+        self.bytes.extend_from_slice(field);
+    }
+
     /// Copies the value of a field under another name.
     pub fn append_element_as(&mut self, name: &str, element: &Element<'_>) {
         self.head(element.kind(), name);
@@ -188,8 +206,8 @@ impl DocumentWriter {
 
     /// Closes the innermost open level. The document itself stays open until `finish`.
     pub fn end(&mut self) {
-        if self.open.len() > 1 {
-            self.close();
+        if let Some(level) = self.open.pop() {
+            self.close(level.start);
         }
     }
 
@@ -205,34 +223,30 @@ impl DocumentWriter {
 
     /// Whether nothing was written into the innermost open level.
     pub fn is_empty(&self) -> bool {
-        self.open
-            .last()
-            .is_none_or(|level| self.bytes.len() == level.start + 4)
+        let level = self.open.last().unwrap_or(&self.root);
+        self.bytes.len() == level.start + 4
     }
 
     pub fn finish(mut self) -> RawDocumentBuf {
-        while !self.open.is_empty() {
-            self.close();
+        while let Some(level) = self.open.pop() {
+            self.close(level.start);
         }
+        self.close(self.root.start);
         // `close` wrote the length that from_bytes checks and the zero byte at the end.
         RawDocumentBuf::from_bytes(self.bytes).expect("the writer closes what it opens")
     }
 
     fn begin(&mut self) {
-        self.open.push(Level {
-            start: self.bytes.len(),
-            next: Position::FIRST,
-        });
+        self.open.push(Level::at(self.bytes.len()));
         self.bytes.extend_from_slice(&[0; 4]);
     }
 
-    fn close(&mut self) {
-        if let Some(level) = self.open.pop() {
-            self.bytes.push(0);
-            // Documents are bounded far below 2 GiB by everyone who writes them.
-            let length = (self.bytes.len() - level.start) as u32;
-            self.bytes[level.start..level.start + 4].copy_from_slice(&length.to_le_bytes());
-        }
+    /// Ends the level that starts there.
+    fn close(&mut self, start: usize) {
+        self.bytes.push(0);
+        // Documents are bounded far below 2 GiB by everyone who writes them.
+        let length = (self.bytes.len() - start) as u32;
+        self.bytes[start..start + 4].copy_from_slice(&length.to_le_bytes());
     }
 
     fn head(&mut self, kind: ElementType, name: &str) {
@@ -249,13 +263,9 @@ impl DocumentWriter {
 
     fn item_head(&mut self, kind: ElementType) {
         self.bytes.push(kind as u8);
-        match self.open.last_mut() {
-            Some(level) => {
-                self.bytes.extend_from_slice(level.next.name());
-                level.next.count_on();
-            }
-            None => self.bytes.extend_from_slice(b"0\0"),
-        }
+        let level = self.open.last_mut().unwrap_or(&mut self.root);
+        self.bytes.extend_from_slice(level.next.name());
+        level.next.count_on();
     }
 }
 

@@ -114,10 +114,13 @@ impl<'a> CommandContext<'a> {
         generic: Generic<'a>,
     ) -> CommandContext<'a> {
         let started = Instant::now();
-        let deadline = generic
-            .max_time_ms
-            .filter(|milliseconds| *milliseconds > 0)
-            .map(|milliseconds| started + Duration::from_millis(milliseconds));
+        let time = generic.max_time_ms.filter(|milliseconds| *milliseconds > 0);
+        let time = time.map(Duration::from_millis);
+        let deadline = match spec.name {
+            // Here it is how long to wait.
+            "getMore" => time.map(|time| started + time),
+            _ => node.fail_points.deadline(started, time),
+        };
         CommandContext {
             node,
             conn,

@@ -52,7 +52,12 @@ impl<T> Named<T> {
     /// As [`Named::place`], of a name as it lies in a document.
     pub fn place_of(&self, name: &[u8]) -> Option<usize> {
         if self.entries.len() <= FEW {
-            let is_it = |(known, _): &(Box<str>, T)| known.as_bytes() == name;
+            // Most names differ in the first byte, without which all of both is compared.
+            let first = name.first();
+            let is_it = |(known, _): &(Box<str>, T)| {
+                let known = known.as_bytes();
+                known.len() == name.len() && known.first() == first && known == name
+            };
             self.entries.iter().position(is_it)
         } else {
             self.place(std::str::from_utf8(name).ok()?)

@@ -54,7 +54,7 @@ async fn run(context: &Context<'_>) -> CommandResult {
         taken.put_back().await;
         return Err(error);
     }
-    let deadline = cursor.deadline();
+    let deadline = cursor.deadline(&context.router.fail_points);
     if let Source::Forwarded(remote) = &cursor.source {
         let asked = in_time(deadline, forward_get_more(remote, &request.body));
         let answer = match asked.await {
@@ -97,6 +97,8 @@ async fn run(context: &Context<'_>) -> CommandResult {
 /// What the future brings, unless the deadline comes first.
 async fn in_time<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
     match deadline {
+        // What is ready is no answer either once the time is over.
+        Some(deadline) if deadline <= Instant::now() => None,
         Some(deadline) => tokio::time::timeout_at(deadline, work).await.ok(),
         None => Some(work.await),
     }

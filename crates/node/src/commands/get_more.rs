@@ -236,10 +236,10 @@ async fn continue_cursor(
     cursor: &mut Cursor,
 ) -> Result<(Batch, bool), CommandError> {
     let started = Instant::now();
-    let deadline = cursor.time_left.map(|left| started + left);
-    cursor
-        .slot
-        .set(Some(ctx.interrupt().with_deadline(deadline)));
+    let deadline = ctx.node.fail_points.deadline(started, cursor.time_left);
+    let interrupt = ctx.interrupt().with_deadline(deadline);
+    interrupt.check().map_err(errors::query)?;
+    cursor.slot.set(Some(interrupt));
     cursor.rows.check_collection().map_err(errors::query)?;
     let documents = parameters.documents();
     let (mut batch, filled) = match cursor.take_ahead(documents) {

@@ -1,6 +1,6 @@
 //! Walking a document and the tree of a projection together.
 
-use banyan_document::element::{Element, elements, items};
+use banyan_document::element::{Element, elements, items, raw_fields};
 use banyan_document::writer::DocumentWriter;
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -15,6 +15,9 @@ pub(super) fn apply(
     document: &RawDocument,
     position: Option<ArrayPosition>,
 ) -> Result<RawDocumentBuf, QueryError> {
+    if projection.keeps_fields {
+        return Ok(kept_fields(&projection.fields, document));
+    }
     let mut applier = Applier {
         mode: projection.mode,
         root: document,
@@ -25,6 +28,24 @@ pub(super) fn apply(
         Ok(()) => Ok(applier.writer.finish()),
         Err(error) => Err(first_error(&projection.fields, document).unwrap_or(error)),
     }
+}
+
+/// The fields that are named, as they lie in the document.
+fn kept_fields(fields: &Fields, document: &RawDocument) -> RawDocumentBuf {
+    let mut writer = DocumentWriter::with_capacity(document.as_bytes().len().min(128));
+    let mut left = fields.rules.len();
+    let mut all = raw_fields(document);
+    while left > 0
+        && let Some((field, bytes)) = all.next_whole()
+    {
+        if let Some(rule) = fields.rule_of(field.name()) {
+            left -= 1;
+            if matches!(rule, Rule::Include) {
+                writer.append_bytes(bytes);
+            }
+        }
+    }
+    writer.finish()
 }
 
 /// MongoDB works out what is computed in the order in which it is written, and cuts arrays then.

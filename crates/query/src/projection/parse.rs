@@ -320,7 +320,10 @@ impl Parser<'_> {
             }
             _ => {}
         }
+        let mut rules = self.fields.rules.iter();
+        let is_plain = |rule: &Rule| matches!(rule, Rule::Include | Rule::Exclude);
         Projection {
+            keeps_fields: mode == Mode::Inclusion && rules.all(|(_, rule)| is_plain(rule)),
             fields: self.fields,
             mode,
             positional: self.positional,

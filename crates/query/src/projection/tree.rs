@@ -11,6 +11,8 @@ pub struct Projection {
     pub(super) fields: Fields,
     pub(super) mode: Mode,
     pub(super) positional: bool,
+    /// Nothing but whole fields are named, which stay.
+    pub(super) keeps_fields: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +67,7 @@ impl Projection {
 
     /// Whether all it does is name whole fields that stay.
     pub fn names_fields(&self) -> bool {
-        let mut rules = self.fields.rules.iter();
-        let is_plain = |rule: &Rule| matches!(rule, Rule::Include | Rule::Exclude);
-        self.mode == Mode::Inclusion && rules.all(|(_, rule)| is_plain(rule))
+        self.keeps_fields
     }
 
     /// The dotted paths that an inclusion reads, if that is all it needs: enough to tell whether

@@ -12,6 +12,8 @@ mod mode;
 pub use fail_command::{Failing, Failure};
 pub use fail_point::FailPoint;
 
+use std::time::{Duration, Instant};
+
 use banyan_document::field;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -28,6 +30,10 @@ pub struct FailPoints {
     pub command: FailPoint,
     /// Fails a `getMore` that has its cursor in hand.
     pub get_more: FailPoint,
+    /// Whatever has a `maxTimeMS` is out of time at once.
+    max_time_always: FailPoint,
+    /// Nothing ever is.
+    max_time_never: FailPoint,
 }
 
 impl FailPoints {
@@ -35,6 +41,8 @@ impl FailPoints {
         match name {
             "failCommand" => Some(&self.command),
             "failGetMoreAfterCursorCheckout" => Some(&self.get_more),
+            "maxTimeAlwaysTimeOut" => Some(&self.max_time_always),
+            "maxTimeNeverTimeOut" => Some(&self.max_time_never),
             _ => None,
         }
     }
@@ -67,6 +75,16 @@ impl FailPoints {
         let mut reply = rawdoc! { "count": point.set(mode, data) };
         reply.append(cstr!("ok"), 1.0);
         Ok(reply)
+    }
+
+    /// When an operation is out of time that begins now and may take so long.
+    pub fn deadline(&self, began: Instant, time: Option<Duration>) -> Option<Instant> {
+        let deadline = began + time?;
+        if self.max_time_never.hit(|_| true).is_some() {
+            return None;
+        }
+        let is_over = self.max_time_always.hit(|_| true).is_some();
+        Some(if is_over { began } else { deadline })
     }
 
     /// The parameter of this name, if that is a fail point's.
