@@ -12,7 +12,7 @@ use s2::region::{Region, RegionCoverer};
 use crate::meter::Meter;
 use crate::polygon::Polygon;
 use crate::ring::Ring;
-use crate::shape::{Place, Shape};
+use crate::shape::{Place, Shape, sphere_point};
 
 /// MongoDB's bounds of version 3 of its index: cells of level 23 are about a meter wide.
 const FINEST_LEVEL: u8 = 23;
@@ -28,6 +28,10 @@ const PADDING: f64 = 1.6e-12;
 /// The cells that stand for a stored shape: of a point the smallest one. `None` if it has no place
 /// on the sphere. Numbers are those of S2.
 pub fn stored(shape: &Shape) -> Option<Vec<i64>> {
+    if let Shape::Point(place) = shape {
+        let point = sphere_point(place.flat.x, place.flat.y)?;
+        return Some(vec![number(CellID::from(&point))]);
+    }
     let covered = Covered::of(shape)?;
     if let [Part::Leaf(cell)] = &covered.parts[..] {
         return Some(vec![number(cell.id)]);

@@ -2,6 +2,7 @@
 //! `$geoIntersects`. What is refused, and when, is as in MongoDB 6.0; every refusal is a
 //! `BadValue` unless it says otherwise.
 
+use bson::raw::RawIter;
 use bson::{RawArray, RawBsonRef, RawDocument};
 use s2::cap::Cap;
 use s2::point::Point;
@@ -12,7 +13,7 @@ use crate::meter::{Ended, Meter};
 use crate::plane::{Circle, PlaneBox, PlanePoint, PlanePolygon};
 use crate::polygon::Polygon;
 use crate::ring::Ring;
-use crate::shape::{Place, Shape, System, sphere_point};
+use crate::shape::{Place, Shape, System, is_on_sphere, sphere_point};
 
 /// Why a value is no shape.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,18 +39,12 @@ pub(crate) fn bad<T>(message: impl Into<String>) -> Result<T, GeoError> {
 }
 
 /// The values of an array or a document, in order.
-pub(crate) struct Values<'a>(Box<dyn Iterator<Item = RawBsonRef<'a>> + 'a>);
+pub(crate) struct Values<'a>(RawIter<'a>);
 
 impl<'a> Values<'a> {
     /// `None` if it is neither.
     pub(crate) fn of(value: RawBsonRef<'a>) -> Option<Values<'a>> {
-        match value {
-            RawBsonRef::Array(array) => Some(Values(Box::new(array.into_iter().flatten()))),
-            RawBsonRef::Document(document) => Some(Values(Box::new(
-                document.into_iter().flatten().map(|(_, value)| value),
-            ))),
-            _ => None,
-        }
+        as_object(value).map(|document| Values(document.iter_elements()))
     }
 }
 
@@ -57,7 +52,35 @@ impl<'a> Iterator for Values<'a> {
     type Item = RawBsonRef<'a>;
 
     fn next(&mut self) -> Option<RawBsonRef<'a>> {
-        self.0.next()
+        self.0.find_map(|element| element.ok()?.value().ok())
+    }
+}
+
+/// What GeoJSON says of a geometry, read in one pass. Of several fields with one name the first counts.
+#[derive(Default)]
+struct Geometry<'a> {
+    kind: Option<RawBsonRef<'a>>,
+    coordinates: Option<RawBsonRef<'a>>,
+    system: Option<RawBsonRef<'a>>,
+    geometries: Option<RawBsonRef<'a>>,
+}
+
+impl<'a> Geometry<'a> {
+    fn read(document: &'a RawDocument) -> Geometry<'a> {
+        let mut geometry = Geometry::default();
+        for element in document.iter_elements().flatten() {
+            let field = match element.key().as_str() {
+                "type" => &mut geometry.kind,
+                "coordinates" => &mut geometry.coordinates,
+                "crs" => &mut geometry.system,
+                "geometries" => &mut geometry.geometries,
+                _ => continue,
+            };
+            if field.is_none() {
+                *field = element.value().ok();
+            }
+        }
+        geometry
     }
 }
 
@@ -230,8 +253,8 @@ enum Winding {
 const SYSTEMS: &[&str] = &["urn:ogc:def:crs:OGC:1.3:CRS84", "EPSG:4326"];
 const STRICT_SYSTEM: &str = "urn:x-mongodb:crs:strictwinding:EPSG:4326";
 
-fn reference_system(geometry: &RawDocument) -> Result<Winding, GeoError> {
-    let Some(system) = get(geometry, "crs") else {
+fn reference_system(geometry: &Geometry<'_>) -> Result<Winding, GeoError> {
+    let Some(system) = geometry.system else {
         return Ok(Winding::Any);
     };
     let Some(system) = as_object(system) else {
@@ -252,7 +275,7 @@ fn reference_system(geometry: &RawDocument) -> Result<Winding, GeoError> {
 }
 
 /// For the kinds that are the same whichever way they are wound.
-fn plain_system(geometry: &RawDocument) -> Result<(), GeoError> {
+fn plain_system(geometry: &Geometry<'_>) -> Result<(), GeoError> {
     match reference_system(geometry)? {
         Winding::Any => Ok(()),
         Winding::Strict => bad("Strict winding order CRS is only supported by polygon"),
@@ -270,9 +293,13 @@ fn as_object(value: RawBsonRef<'_>) -> Option<&RawDocument> {
 
 /// A point, whatever its type says.
 pub(crate) fn geojson_point(geometry: &RawDocument) -> Result<Place, GeoError> {
+    point(&Geometry::read(geometry))
+}
+
+fn point(geometry: &Geometry<'_>) -> Result<Place, GeoError> {
     plain_system(geometry)?;
-    let flat = pair(get(geometry, "coordinates"), true)?;
-    if sphere_point(flat.x, flat.y).is_none() {
+    let flat = pair(geometry.coordinates, true)?;
+    if !is_on_sphere(flat.x, flat.y) {
         return out_of_bounds(&flat);
     }
     Ok(Place {
@@ -292,11 +319,11 @@ fn sphere_place(value: RawBsonRef<'_>) -> Result<Shape, GeoError> {
 
 /// Several of a kind, at least one.
 fn several(
-    geometry: &RawDocument,
+    geometry: &Geometry<'_>,
     parse: &mut dyn FnMut(RawBsonRef<'_>) -> Result<Shape, GeoError>,
 ) -> Result<Shape, GeoError> {
     plain_system(geometry)?;
-    let array = array(get(geometry, "coordinates"), "Coordinates")?;
+    let array = array(geometry.coordinates, "Coordinates")?;
     let mut shapes = Vec::new();
     for value in Values::of(RawBsonRef::Array(array)).into_iter().flatten() {
         shapes.push(parse(value)?);
@@ -309,20 +336,21 @@ fn several(
 
 /// A geometry of GeoJSON.
 pub fn geojson(geometry: &RawDocument, meter: Meter<'_>) -> Result<Shape, GeoError> {
-    let Some(RawBsonRef::String(kind)) = get(geometry, "type") else {
+    let geometry = Geometry::read(geometry);
+    let Some(RawBsonRef::String(kind)) = geometry.kind else {
         return bad("unknown GeoJSON type");
     };
     match kind {
-        "GeometryCollection" => collection(geometry, meter),
-        _ => single(kind, geometry, meter),
+        "GeometryCollection" => collection(&geometry, meter),
+        _ => single(kind, &geometry, meter),
     }
 }
 
 /// A geometry that is no collection.
-fn single(kind: &str, geometry: &RawDocument, meter: Meter<'_>) -> Result<Shape, GeoError> {
-    let coordinates = get(geometry, "coordinates");
+fn single(kind: &str, geometry: &Geometry<'_>, meter: Meter<'_>) -> Result<Shape, GeoError> {
+    let coordinates = geometry.coordinates;
     match kind {
-        "Point" => geojson_point(geometry).map(Shape::Point),
+        "Point" => point(geometry).map(Shape::Point),
         "LineString" => {
             plain_system(geometry)?;
             line(coordinates, meter).map(Shape::Line)
@@ -345,8 +373,8 @@ fn single(kind: &str, geometry: &RawDocument, meter: Meter<'_>) -> Result<Shape,
     }
 }
 
-fn collection(geometry: &RawDocument, meter: Meter<'_>) -> Result<Shape, GeoError> {
-    let geometries = array(get(geometry, "geometries"), "GeometryCollection geometries")?;
+fn collection(geometry: &Geometry<'_>, meter: Meter<'_>) -> Result<Shape, GeoError> {
+    let geometries = array(geometry.geometries, "GeometryCollection geometries")?;
     let mut shapes = Vec::new();
     for value in Values::of(RawBsonRef::Array(geometries))
         .into_iter()
@@ -355,11 +383,12 @@ fn collection(geometry: &RawDocument, meter: Meter<'_>) -> Result<Shape, GeoErro
         let RawBsonRef::Document(geometry) = value else {
             return bad("Elements of \"geometries\" must be objects");
         };
-        let shape = match get(geometry, "type") {
+        let geometry = Geometry::read(geometry);
+        let shape = match geometry.kind {
             Some(RawBsonRef::String("GeometryCollection")) => {
                 return bad("GeometryCollections cannot be nested");
             }
-            Some(RawBsonRef::String(kind)) => single(kind, geometry, meter)?,
+            Some(RawBsonRef::String(kind)) => single(kind, &geometry, meter)?,
             _ => return bad("Unknown GeoJSON type"),
         };
         if matches!(shape, Shape::BigPolygon(_)) {

@@ -61,9 +61,14 @@ impl SpherePoint {
     }
 }
 
+/// Whether there is a point at these degrees.
+pub(crate) fn is_on_sphere(longitude: f64, latitude: f64) -> bool {
+    longitude.abs() <= 180.0 && latitude.abs() <= 90.0
+}
+
 /// The point at these degrees; `None` if they are out of bounds.
 pub fn sphere_point(longitude: f64, latitude: f64) -> Option<Point> {
-    if !(longitude.abs() <= 180.0 && latitude.abs() <= 90.0) {
+    if !is_on_sphere(longitude, latitude) {
         return None;
     }
     let (theta, phi) = (longitude.to_radians(), latitude.to_radians());

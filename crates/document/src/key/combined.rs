@@ -36,10 +36,6 @@ impl KeyPattern {
         let mut builders = vec![KeyBuilder::with_capacity(16 * self.fields.len())];
         let mut arrays = BTreeSet::new();
         for (path, order) in &self.fields {
-            let field = KeyPattern {
-                fields: vec![(path.clone(), *order)],
-                collator: self.collator.clone(),
-            };
             let mut longer: Vec<KeyBuilder> = Vec::new();
             let mut is_too_many = false;
             let mut add = |push: &dyn Fn(&mut KeyBuilder)| {
@@ -68,6 +64,10 @@ impl KeyPattern {
                     }
                 }
                 None => {
+                    let field = KeyPattern {
+                        fields: vec![(path.clone(), *order)],
+                        collator: self.collator.clone(),
+                    };
                     let met = field.generate(document, &mut |values| {
                         for leaf in values {
                             add(&|key| field.push(key, (path, *order), *leaf));
