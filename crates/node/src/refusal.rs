@@ -19,13 +19,20 @@ fn is_numbered_write(spec: &CommandSpec, generic: &Generic<'_>) -> bool {
     spec.writes && generic.txn_number.is_some()
 }
 
-/// Labels the error of a command.
-pub fn label(error: CommandError, spec: &CommandSpec, generic: &Generic<'_>) -> CommandError {
+/// Labels the error of a command. `failed_by_test`: it is one that a test asked for, before the command
+/// ran: nothing is known then of the stream that a `getMore` was for.
+pub fn label(
+    error: CommandError,
+    spec: &CommandSpec,
+    generic: &Generic<'_>,
+    failed_by_test: bool,
+) -> CommandError {
     let labelled = error.labels.contains(&RETRYABLE);
     if is_numbered_write(spec, generic) && error.code.is_retryable() && !labelled {
         return error.with_label(RETRYABLE);
     }
-    if spec.name == "getMore" && (error.code.is_retryable() || is_about_place(error.code)) {
+    let may_go_on = error.code.is_retryable() || is_about_place(error.code);
+    if spec.name == "getMore" && may_go_on && !failed_by_test {
         return error.with_label(RESUMABLE);
     }
     if is_end_of_stream(error.code) {
@@ -38,7 +45,10 @@ pub fn label(error: CommandError, spec: &CommandSpec, generic: &Generic<'_>) -> 
 fn is_about_place(code: ErrorCode) -> bool {
     matches!(
         code,
-        ErrorCode::StaleConfig | ErrorCode::FailedToSatisfyReadPreference
+        ErrorCode::StaleConfig
+            | ErrorCode::StaleEpoch
+            | ErrorCode::RetryChangeStream
+            | ErrorCode::FailedToSatisfyReadPreference
     )
 }
 
@@ -62,7 +72,7 @@ pub fn mark_concern(
     if is_numbered_write(spec, generic) && code.is_retryable() {
         reply.append(cstr!("errorLabels"), RawArrayBuf::from_iter([RETRYABLE]));
     }
-    if is_about_state(code) {
+    if code.is_not_primary() {
         reply.append(cstr!("topologyVersion"), replication.topology_version());
     }
     reply
@@ -71,10 +81,6 @@ pub fn mark_concern(
 fn concern_code(reply: &RawDocument) -> Option<ErrorCode> {
     let error = banyan_document::field(reply, "writeConcernError")?.as_document()?;
     error.get_i32("code").ok().map(ErrorCode::from_code)
-}
-
-fn is_about_state(code: ErrorCode) -> bool {
-    code.is_not_primary() || code.is_shutdown()
 }
 
 /// The reply that says the error.
@@ -92,7 +98,8 @@ pub fn reply(
     if !labels.is_empty() {
         out.append(cstr!("errorLabels"), RawArrayBuf::from_iter(labels));
     }
-    if is_about_state(error.code) && replication.is_replica_set() {
+    // What is told of a shutdown without it discredits the member whatever the driver knows of it.
+    if error.code.is_not_primary() && replication.is_replica_set() {
         out.append(cstr!("topologyVersion"), replication.topology_version());
     }
     for (name, value) in error.to_reply().iter().flatten() {
@@ -132,11 +139,14 @@ mod tests {
     fn a_stream_may_be_opened_again_where_another_member_may_go_on() {
         let label = |code| {
             let error = CommandError::new(ErrorCode::from_code(code), "");
-            label(error, &CONTINUE, &Generic::default()).labels
+            label(error, &CONTINUE, &Generic::default(), false).labels
         };
-        for code in [10107, 11600, 11602, 13436, 133] {
+        for code in [10107, 11600, 11602, 13436, 133, 150, 234] {
             assert_eq!(label(code), ["ResumableChangeStreamError"], "{code}");
         }
+        let error = CommandError::new(ErrorCode::HostUnreachable, "");
+        let labelled = super::label(error, &CONTINUE, &Generic::default(), true);
+        assert!(labelled.labels.is_empty(), "a test has it fail");
         for code in [43, 47] {
             assert!(label(code).is_empty(), "{code}");
         }
@@ -153,7 +163,8 @@ mod tests {
             ..Generic::default()
         };
         let plain = Generic::default();
-        let labels = |code, spec, generic| label(CommandError::new(code, ""), spec, generic).labels;
+        let labels =
+            |code, spec, generic| label(CommandError::new(code, ""), spec, generic, false).labels;
         for code in [10107, 13435, 13436, 189, 91, 11600, 11602, 262, 6, 89] {
             let code = ErrorCode::from_code(code);
             assert_eq!(labels(code, &WRITE, &numbered), [RETRYABLE], "{code:?}");

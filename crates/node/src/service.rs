@@ -105,7 +105,8 @@ impl NodeService {
                 .map(|()| owner),
             Err(error) => Err(error),
         };
-        let owner = admitted.map_err(|error| refused(refusal::label(error, spec, &generic)))?;
+        let owner =
+            admitted.map_err(|error| refused(refusal::label(error, spec, &generic, false)))?;
         let mut ctx = CommandContext::new(&self.node, conn, request, spec, &self.table, generic);
         ctx.owner = owner;
         if let Some(limit) = self.read_time_max(conn, &ctx)? {
@@ -113,9 +114,9 @@ impl NodeService {
         }
         ctx.api = api;
         let before = Before::of(&ctx).await.map_err(refused)?;
-        let result = match failing::before(&ctx).await {
-            Ok(()) => self.run(&mut ctx).await,
-            Err(error) => Err(error),
+        let (result, failed_by_test) = match failing::before(&ctx).await {
+            Ok(()) => (self.run(&mut ctx).await, false),
+            Err(error) => (Err(error), true),
         };
         let result = failing::after(&ctx, result);
         if let Some(before) = before {
@@ -134,11 +135,18 @@ impl NodeService {
                 Ok(refusal::mark_concern(reply, spec, &generic, replication))
             }
             Ok(reply) => Ok(reply),
-            Err(error) => Err(refusal::label(error, spec, &generic)),
+            Err(error) => Err(refusal::label(error, spec, &generic, failed_by_test)),
         }
     }
 
     async fn run(&self, ctx: &mut CommandContext<'_>) -> CommandResult {
+        if ctx
+            .deadline
+            .is_some_and(|deadline| deadline <= Instant::now())
+        {
+            let text = "operation exceeded time limit";
+            return Err(CommandError::new(ErrorCode::MaxTimeMSExpired, text));
+        }
         self.enter_session(ctx)?;
         ctx.concern = self.write_concern(ctx)?;
         if ctx.generic.read_concern.is_some() {

@@ -213,6 +213,7 @@ codes! {
     DNSHostNotFound = 230,
     MaxSubPipelineDepthExceeded = 232,
     TooManyDocumentSequences = 233,
+    RetryChangeStream = 234,
     CursorKilled = 237,
     NotImplemented = 238,
     SnapshotTooOld = 239,

@@ -236,6 +236,11 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
         let id = collection.id;
         changes.push(CatalogChange::SetOptions { id, options });
     }
+    if changes.is_empty() && converted.is_none() {
+        // Who follows the collection is told of it although nothing changes.
+        let (id, options) = (collection.id, collection.options.clone());
+        changes.push(CatalogChange::SetOptions { id, options });
+    }
     if !changes.is_empty() {
         catalog_ops::apply(&node.replica, &changes, term).await?;
     }

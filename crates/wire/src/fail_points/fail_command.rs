@@ -116,8 +116,11 @@ impl Failing<'_> {
         self.name == name || self.aliases.contains(&name)
     }
 
+    /// What the client calls itself, in the greeting that it does so with as well.
     fn app_name(&self) -> Option<&str> {
-        let metadata = self.connection.metadata()?;
+        let told = || self.request.get("client")?.as_document();
+        let metadata = self.connection.metadata().map(|known| &**known);
+        let metadata = metadata.or_else(told)?;
         let application = field(metadata, "application")?.as_document()?;
         field(application, "name")?.as_str()
     }
