@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use banyan_document::{Collator, DocumentWriter};
 use banyan_query::let_variables;
-use banyan_query::pipeline::{Output, Pipeline};
+use banyan_query::pipeline::{Output, Pipeline, Split};
 use banyan_query::text::{SearchedIndex, TextContext};
 use banyan_wire::{CommandError, ErrorCode, params};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
@@ -209,25 +209,27 @@ fn query_context(
     Ok(own)
 }
 
+/// What is parsed: a pipeline, or all of one that is run over a collection, where what begins with
+/// documents of its own is told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parsed {
+    Stages,
+    OfCollection,
+}
+
 fn parse(
     context: &Context<'_>,
     stages: &[&RawDocument],
+    parsed: Parsed,
     collator: Option<Collator>,
     ending: &Arc<Ending>,
 ) -> Result<Pipeline, CommandError> {
     let own = query_context(context, collator, ending)?;
-    Pipeline::parse(stages, &own).map_err(query_error)
-}
-
-/// As [`parse`], of all that is run over a collection: what begins with documents of its own is told.
-fn of_collection(
-    context: &Context<'_>,
-    stages: &[&RawDocument],
-    collator: Option<Collator>,
-    ending: &Arc<Ending>,
-) -> Result<Pipeline, CommandError> {
-    let own = query_context(context, collator, ending)?;
-    Pipeline::parse_of_command(stages, &own, true).map_err(query_error)
+    match parsed {
+        Parsed::Stages => Pipeline::parse(stages, &own),
+        Parsed::OfCollection => Pipeline::parse_of_command(stages, &own, true),
+    }
+    .map_err(query_error)
 }
 
 /// Whether the shard has all other collections that the pipeline reads or writes.
@@ -241,7 +243,7 @@ async fn is_local(
     }
     let request = context.request;
     // Which collections it reads does not depend on the collation.
-    let pipeline = parse(context, stages, None, &context.ending())?;
+    let pipeline = parse(context, stages, Parsed::Stages, None, &context.ending())?;
     let mut others: Vec<String> = pipeline
         .collections_read()
         .into_iter()
@@ -290,23 +292,8 @@ async fn split(
     targets: &[Arc<str>],
     stages: &[&RawDocument],
 ) -> CommandResult {
-    let body = &context.request.body;
-    let (own, rest) = match begins_on_each_shard(stages) {
-        true => stages.split_at(1),
-        false => stages.split_at(0),
-    };
     let ending = context.ending();
-    let collator = collation::resolved(context, route, body).await?;
-    let split = match own {
-        [] => of_collection(context, without_output(rest), collator.clone(), &ending)?.split(),
-        _ => parse(context, without_output(rest), collator.clone(), &ending)?.split(),
-    };
-    if split.asks_metadata() && !split.asks_sort_key_alone() {
-        return Err(CommandError::new(
-            ErrorCode::NotImplemented,
-            "a router does not know this $meta of documents that it merges",
-        ));
-    }
+    let (own, split) = split_of(context, route, stages, &ending).await?;
     let requests = targets
         .iter()
         .map(|shard| {
@@ -330,6 +317,65 @@ async fn split(
     };
     let source = Merge::new(remotes, shape);
     respond(context, shown, stages, source, Some(split.merge), ending).await
+}
+
+/// The stages by which each shard tells of itself, and the division of the others.
+async fn split_of<'a, 'b>(
+    context: &Context<'_>,
+    route: &Route,
+    stages: &'b [&'a RawDocument],
+    ending: &Arc<Ending>,
+) -> Result<(&'b [&'a RawDocument], Split), CommandError> {
+    let (own, rest) = match begins_on_each_shard(stages) {
+        true => stages.split_at(1),
+        false => stages.split_at(0),
+    };
+    let parsed = match own {
+        [] => Parsed::OfCollection,
+        _ => Parsed::Stages,
+    };
+    let collator = collation::resolved(context, route, &context.request.body).await?;
+    let split = parse(context, without_output(rest), parsed, collator, ending)?.split();
+    if split.asks_metadata() && !split.asks_sort_key_alone() {
+        return Err(CommandError::new(
+            ErrorCode::NotImplemented,
+            "a router does not know this $meta of documents that it merges",
+        ));
+    }
+    Ok((own, split))
+}
+
+/// What of a pipeline shards do, and what the router does with what they send, to be shown.
+pub struct Division {
+    pub shards: Vec<RawDocumentBuf>,
+    pub router: Vec<RawDocumentBuf>,
+}
+
+/// How the request's pipeline is divided between shards and the router.
+pub async fn division(
+    context: &Context<'_>,
+    route: &Route,
+    stages: &[&RawDocument],
+) -> Result<Division, CommandError> {
+    let (own, split) = split_of(context, route, stages, &context.ending()).await?;
+    let mut shards: Vec<_> = own
+        .iter()
+        .map(|stage| RawDocument::to_owned(stage))
+        .collect();
+    shards.extend(split.shard);
+    let mut merged = DocumentWriter::new();
+    merged.begin_document("$mergeCursors");
+    if let Some(order) = &split.order {
+        merged.append_doc("sort", &order.source);
+    }
+    merged.append_str("nss", &route.ns);
+    merged.append_bool("allowPartialResults", false);
+    merged.end();
+    let mut router = vec![merged.finish()];
+    router.extend(split.merge.to_documents());
+    let output = stages.last().filter(|stage| is_output(stage));
+    router.extend(output.map(|stage| RawDocument::to_owned(stage)));
+    Ok(Division { shards, router })
 }
 
 /// The pipeline and the cursor options for one shard. What a shard says of itself (`own`) is
@@ -377,7 +423,13 @@ async fn respond(
         Some(here) => here,
         None => {
             let collator = collation::of(None, body)?;
-            parse(context, without_output(stages), collator, &ending)?
+            parse(
+                context,
+                without_output(stages),
+                Parsed::Stages,
+                collator,
+                &ending,
+            )?
         }
     };
     let source = if here.is_empty() {
@@ -395,7 +447,9 @@ async fn respond(
     };
     let mut cursor = Cursor::new(ns.to_owned(), source, body).owned_by(context.owner());
     if let Some(stage) = stages.last().filter(|stage| is_output(stage)) {
-        let output = parse(context, &[stage], None, &ending)?.output().cloned();
+        let output = parse(context, &[stage], Parsed::Stages, None, &ending)?
+            .output()
+            .cloned();
         let written = match output {
             Some(Output::Replace {
                 database,
