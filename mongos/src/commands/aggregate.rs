@@ -5,13 +5,14 @@ use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
 use std::sync::Arc;
 
-use banyan_document::{Collator, DocumentWriter};
-use banyan_query::let_variables;
-use banyan_query::pipeline::{Output, Pipeline, Split};
-use banyan_query::text::{SearchedIndex, TextContext};
+use banyan_document::DocumentWriter;
+use banyan_query::pipeline::{Output, Pipeline};
 use banyan_wire::{CommandError, ErrorCode, params};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::pipeline::{
+    self, Parsed, begins_on_each_shard, is_output, parse, stage_name, without_output,
+};
 use super::{cluster_catalog, forward, on_primary, out, own_sources, sharded_data};
 use crate::catalog::Route;
 use crate::collation;
@@ -20,7 +21,6 @@ use crate::cursors::{Cursor, Source, first_batch_size, reply};
 use crate::ending::{Ending, while_awaited};
 use crate::errors::query_error;
 use crate::fields;
-use crate::javascript::RemoteEngine;
 use crate::merge::{Merge, Order, Shape};
 use crate::piped::Piped;
 use crate::sources::RouterSources;
@@ -165,18 +165,6 @@ fn refuse_change_stream(body: &RawDocument) -> Result<(), CommandError> {
     }
 }
 
-fn stage_name(stage: &RawDocument) -> &str {
-    stage
-        .iter_elements()
-        .next()
-        .and_then(Result::ok)
-        .map_or("", |element| element.key().as_str())
-}
-
-fn is_output(stage: &RawDocument) -> bool {
-    matches!(stage_name(stage), "$out" | "$merge")
-}
-
 /// What else a stage may read or write, if anything.
 fn reaches_out(stage: &RawDocument) -> bool {
     is_output(stage)
@@ -184,52 +172,6 @@ fn reaches_out(stage: &RawDocument) -> bool {
             stage_name(stage),
             "$lookup" | "$graphLookup" | "$unionWith" | "$facet"
         )
-}
-
-fn query_context(
-    context: &Context<'_>,
-    collator: Option<Collator>,
-    ending: &Arc<Ending>,
-) -> Result<banyan_query::Context, CommandError> {
-    let body = &context.request.body;
-    let budget = ending.budget();
-    if let Some(RawBsonRef::Boolean(allowed)) = fields::get(body, "allowDiskUse") {
-        budget.allow_disk(allowed);
-    }
-    let mut own = banyan_query::Context {
-        collator,
-        budget,
-        text: Some(TextContext::new(SearchedIndex::Elsewhere)),
-        javascript: RemoteEngine::of(context.router, ending),
-        ..banyan_query::Context::default()
-    };
-    if let Some(RawBsonRef::Document(variables)) = fields::get(body, "let") {
-        let_variables::define(&mut own, variables).map_err(query_error)?;
-    }
-    Ok(own)
-}
-
-/// What is parsed: a pipeline, or all of one that is run over a collection, where what begins with
-/// documents of its own is told.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Parsed {
-    Stages,
-    OfCollection,
-}
-
-fn parse(
-    context: &Context<'_>,
-    stages: &[&RawDocument],
-    parsed: Parsed,
-    collator: Option<Collator>,
-    ending: &Arc<Ending>,
-) -> Result<Pipeline, CommandError> {
-    let own = query_context(context, collator, ending)?;
-    match parsed {
-        Parsed::Stages => Pipeline::parse(stages, &own),
-        Parsed::OfCollection => Pipeline::parse_of_command(stages, &own, true),
-    }
-    .map_err(query_error)
 }
 
 /// Whether the shard has all other collections that the pipeline reads or writes.
@@ -276,15 +218,6 @@ async fn without_database(
     respond(context, ns, stages, source, None, context.ending()).await
 }
 
-/// Whether the pipeline begins with what every shard says of itself.
-fn begins_on_each_shard(stages: &[&RawDocument]) -> bool {
-    let first = stages.first().map(|stage| stage_name(stage));
-    matches!(
-        first,
-        Some("$collStats" | "$indexStats" | "$listCatalog" | "$planCacheStats")
-    )
-}
-
 async fn split(
     context: &Context<'_>,
     shown: &str,
@@ -293,7 +226,7 @@ async fn split(
     stages: &[&RawDocument],
 ) -> CommandResult {
     let ending = context.ending();
-    let (own, split) = split_of(context, route, stages, &ending).await?;
+    let (own, split) = pipeline::divided(context, route, stages, &ending).await?;
     let requests = targets
         .iter()
         .map(|shard| {
@@ -319,65 +252,6 @@ async fn split(
     respond(context, shown, stages, source, Some(split.merge), ending).await
 }
 
-/// The stages by which each shard tells of itself, and the division of the others.
-async fn split_of<'a, 'b>(
-    context: &Context<'_>,
-    route: &Route,
-    stages: &'b [&'a RawDocument],
-    ending: &Arc<Ending>,
-) -> Result<(&'b [&'a RawDocument], Split), CommandError> {
-    let (own, rest) = match begins_on_each_shard(stages) {
-        true => stages.split_at(1),
-        false => stages.split_at(0),
-    };
-    let parsed = match own {
-        [] => Parsed::OfCollection,
-        _ => Parsed::Stages,
-    };
-    let collator = collation::resolved(context, route, &context.request.body).await?;
-    let split = parse(context, without_output(rest), parsed, collator, ending)?.split();
-    if split.asks_metadata() && !split.asks_sort_key_alone() {
-        return Err(CommandError::new(
-            ErrorCode::NotImplemented,
-            "a router does not know this $meta of documents that it merges",
-        ));
-    }
-    Ok((own, split))
-}
-
-/// What of a pipeline shards do, and what the router does with what they send, to be shown.
-pub struct Division {
-    pub shards: Vec<RawDocumentBuf>,
-    pub router: Vec<RawDocumentBuf>,
-}
-
-/// How the request's pipeline is divided between shards and the router.
-pub async fn division(
-    context: &Context<'_>,
-    route: &Route,
-    stages: &[&RawDocument],
-) -> Result<Division, CommandError> {
-    let (own, split) = split_of(context, route, stages, &context.ending()).await?;
-    let mut shards: Vec<_> = own
-        .iter()
-        .map(|stage| RawDocument::to_owned(stage))
-        .collect();
-    shards.extend(split.shard);
-    let mut merged = DocumentWriter::new();
-    merged.begin_document("$mergeCursors");
-    if let Some(order) = &split.order {
-        merged.append_doc("sort", &order.source);
-    }
-    merged.append_str("nss", &route.ns);
-    merged.append_bool("allowPartialResults", false);
-    merged.end();
-    let mut router = vec![merged.finish()];
-    router.extend(split.merge.to_documents());
-    let output = stages.last().filter(|stage| is_output(stage));
-    router.extend(output.map(|stage| RawDocument::to_owned(stage)));
-    Ok(Division { shards, router })
-}
-
 /// The pipeline and the cursor options for one shard. What a shard says of itself (`own`) is
 /// marked with its name.
 fn shards_part(own: &[&RawDocument], stages: &[RawDocumentBuf], shard: &str) -> RawDocumentBuf {
@@ -399,13 +273,6 @@ fn shards_part(own: &[&RawDocument], stages: &[RawDocumentBuf], shard: &str) -> 
     out.end();
     out.append_bool("needsMerge", true);
     out.finish()
-}
-
-fn without_output<'a, 'b>(stages: &'b [&'a RawDocument]) -> &'b [&'a RawDocument] {
-    match stages.split_last() {
-        Some((last, rest)) if is_output(last) => rest,
-        _ => stages,
-    }
 }
 
 /// Runs the router's part over what the shards send, and answers with a cursor over it or writes

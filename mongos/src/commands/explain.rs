@@ -10,8 +10,8 @@ use banyan_wire::version::COMPATIBLE_VERSION;
 use banyan_wire::{CommandError, ErrorCode, Request};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::aggregate::{self, Division};
 use super::forward;
+use super::pipeline::{self, Division};
 use crate::answer::Answer;
 use crate::catalog::Route;
 use crate::context::{CommandResult, CommandSpec, Context, run};
@@ -332,7 +332,7 @@ async fn divided(
         request: &asked,
         ..*context
     };
-    let division = aggregate::division(&of_pipeline, route, &stages).await?;
+    let division = pipeline::division(&of_pipeline, route, &stages).await?;
     let mut part = DocumentWriter::new();
     for element in banyan_document::elements(inner) {
         match element.name() {
@@ -344,11 +344,14 @@ async fn divided(
                     .for_each(|stage| part.push(RawBsonRef::Document(stage)));
                 part.end();
             }
-            "explain" | "lsid" => {}
+            "cursor" | "explain" | "lsid" => {}
             name if name.starts_with('$') => {}
             _ => part.append_element(&element),
         }
     }
+    // Without `explain` of its own it has to have one.
+    part.begin_document("cursor");
+    part.end();
     part.append_bool("needsMerge", true);
     let mut body = DocumentWriter::new();
     body.append_doc("explain", &part.finish());
