@@ -61,7 +61,7 @@ async fn holds(ctx: &CommandContext<'_>, condition: &RawDocument) -> Result<(), 
         return Ok(());
     }
     let mut told = rawdoc! { "got": found };
-    told.append(cstr!("whatFailed"), wanted.to_owned());
+    told.append(cstr!("whatFailed"), condition.to_owned());
     let error = CommandError::new(ErrorCode::BadValue, "preCondition failed");
     Err(error.with_extra(told))
 }
