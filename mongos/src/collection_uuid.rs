@@ -17,6 +17,7 @@ use crate::fields;
 use crate::shards::find_all;
 
 const FIELD: &str = "collectionUUID";
+const WRITE_ERRORS: &str = "writeErrors";
 
 /// The commands that take it.
 const COMMANDS: &[&str] = &[
@@ -197,7 +198,7 @@ fn refuse_all(
     };
     let mut out = DocumentWriter::new();
     out.append_i32("n", 0);
-    out.begin_array("writeErrors");
+    out.begin_array(WRITE_ERRORS);
     for index in 0..shown {
         out.push_document();
         out.append_i32("index", i32::try_from(index).unwrap_or(i32::MAX));
@@ -218,7 +219,7 @@ fn refuse_all(
 
 /// A reply with the name that a shard could not know.
 async fn completed(context: &Context<'_>, uuid: &[u8; 16], reply: RawDocumentBuf) -> CommandResult {
-    if !lacks_name(&reply) && !write_errors(&reply).any(lacks_name) {
+    if !lacks_name(&reply) && !fields::documents(&reply, WRITE_ERRORS).any(lacks_name) {
         return Ok(reply);
     }
     let Some(actual) = sharded_name(context, uuid).await? else {
@@ -238,12 +239,12 @@ async fn completed(context: &Context<'_>, uuid: &[u8; 16], reply: RawDocumentBuf
         return Ok(out.finish());
     }
     for element in banyan_document::elements(&reply) {
-        if element.name() != "writeErrors" {
+        if element.name() != WRITE_ERRORS {
             out.append_element(&element);
             continue;
         }
-        out.begin_array("writeErrors");
-        for error in write_errors(&reply) {
+        out.begin_array(WRITE_ERRORS);
+        for error in fields::documents(&reply, WRITE_ERRORS) {
             out.push_document();
             match lacks_name(error) {
                 true => complete(&mut out, error),
@@ -254,15 +255,6 @@ async fn completed(context: &Context<'_>, uuid: &[u8; 16], reply: RawDocumentBuf
         out.end();
     }
     Ok(out.finish())
-}
-
-fn write_errors(reply: &RawDocument) -> impl Iterator<Item = &RawDocument> {
-    let errors = match fields::get(reply, "writeErrors") {
-        Some(RawBsonRef::Array(errors)) => Some(errors),
-        _ => None,
-    };
-    let errors = errors.into_iter().flatten().flatten();
-    errors.filter_map(|error| error.as_document())
 }
 
 fn lacks_name(told: &RawDocument) -> bool {

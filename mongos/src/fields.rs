@@ -26,6 +26,19 @@ pub fn get<'a>(document: &'a RawDocument, name: &str) -> Option<RawBsonRef<'a>> 
     banyan_document::field(document, name)
 }
 
+/// The documents in an array.
+pub fn documents<'a>(
+    document: &'a RawDocument,
+    name: &str,
+) -> impl Iterator<Item = &'a RawDocument> + use<'a> {
+    let array = match get(document, name) {
+        Some(RawBsonRef::Array(array)) => Some(array),
+        _ => None,
+    };
+    let items = array.into_iter().flatten().flatten();
+    items.filter_map(|item| item.as_document())
+}
+
 pub fn get_number(document: &RawDocument, name: &str) -> Option<i64> {
     get(document, name).and_then(number)
 }

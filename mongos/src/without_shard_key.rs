@@ -122,8 +122,7 @@ impl Write<'_> {
         let mut later = None;
         for answer in looked {
             let answer = answer?;
-            match error_of(&answer.reply) {
-                Some(error) if error.code.is_stale_routing() => return Err(error),
+            match refusal_of(&answer.reply)? {
                 Some(error) if error.code == ErrorCode::WriteConflict => {
                     later = later.max(Some(later_try(&answer.reply)));
                 }
@@ -185,8 +184,7 @@ impl Write<'_> {
         self.check_client(attempt)?;
         let answer = self.send(shard, step, attempt).await?;
         let upserts = matches!(step, Step::Upsert { .. });
-        match error_of(&answer.reply) {
-            Some(error) if error.code.is_stale_routing() => Err(error),
+        match refusal_of(&answer.reply)? {
             Some(error) if error.code == ErrorCode::WriteConflict => Ok(Round::Again(0)),
             // What is inserted may be another document than the one that was made before, or there is
             // one by now, which is another shard's when it is changed.
@@ -205,10 +203,8 @@ impl Write<'_> {
             return Err(CommandError::new(ErrorCode::StaleConfig, text));
         };
         let answer = self.send(any, Step::Make, None).await?;
-        match error_of(&answer.reply) {
-            Some(error) if error.code.is_stale_routing() => return Err(error),
-            Some(_) => return Ok(Round::Over(answer)),
-            None => {}
+        if refusal_of(&answer.reply)?.is_some() {
+            return Ok(Round::Over(answer));
         }
         let made = fields::document(&answer.reply, "made")?;
         let Some(made) = made.filter(|_| !is_settled(&answer.reply)) else {
@@ -285,15 +281,20 @@ fn is_settled(reply: &RawDocument) -> bool {
     fields::get(reply, "retriedStmtId").is_some() || fields::get(reply, "retriedStmtIds").is_some()
 }
 
+/// Why a shard has not done what it was asked. A stale route ends the round.
+fn refusal_of(reply: &RawDocument) -> Result<Option<CommandError>, CommandError> {
+    match error_of(reply) {
+        Some(error) if error.code.is_stale_routing() => Err(error),
+        refusal => Ok(refusal),
+    }
+}
+
 /// What is wrong with the command, or with its one statement.
 fn error_of(reply: &RawDocument) -> Option<CommandError> {
     if !fields::is_ok(reply) {
         return CommandError::from_reply(reply);
     }
-    let Some(RawBsonRef::Array(errors)) = fields::get(reply, "writeErrors") else {
-        return None;
-    };
-    let error = errors.get(0).ok()??.as_document()?;
+    let error = fields::documents(reply, "writeErrors").next()?;
     let code = fields::get_number(error, "code").unwrap_or(0) as i32;
     let text = error.get_str("errmsg").unwrap_or_default();
     Some(CommandError::new(ErrorCode::from_code(code), text))
@@ -301,8 +302,7 @@ fn error_of(reply: &RawDocument) -> Option<CommandError> {
 
 /// The number of a later try, if the refusal of one tells it.
 fn later_try(reply: &RawDocument) -> i64 {
-    let errors = fields::get(reply, "writeErrors").and_then(|errors| errors.as_array());
-    let error = errors.and_then(|errors| errors.get(0).ok()??.as_document());
+    let error = fields::documents(reply, "writeErrors").next();
     fields::get_number(error.unwrap_or(reply), "attempt").unwrap_or(0)
 }
 

@@ -23,7 +23,7 @@ use bson::raw::cstr;
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use futures::future::join_all;
 
-use self::outcome::{Outcome, entries, retried, with_index};
+use self::outcome::{Outcome, retried, with_index};
 use self::parts::{Limits, Part, Ran};
 use crate::answer::Answer;
 use crate::catalog::Route;
@@ -456,7 +456,7 @@ impl<'a> Batch<'a> {
         outcome.n += fields::get_number(reply, "n").unwrap_or(0) - again;
         let modified = fields::get_number(reply, "nModified").unwrap_or(0);
         outcome.modified += (modified - again).max(0);
-        for entry in entries(reply, "upserted") {
+        for entry in fields::documents(reply, "upserted") {
             if let (Some(index), Some(id)) = (own_index(child, entry), fields::get(entry, "_id")) {
                 outcome.upserted.insert(index, id.into());
             }
@@ -472,7 +472,7 @@ impl<'a> Batch<'a> {
             }
         }
         let (mut stale, mut failed) = (None, Vec::new());
-        for entry in entries(reply, "writeErrors") {
+        for entry in fields::documents(reply, "writeErrors") {
             let Some(index) = own_index(child, entry) else {
                 continue;
             };
@@ -564,31 +564,49 @@ const RETRYABLE: &str = "RetryableWriteError";
 
 /// The numbers of the statements: those that the client gave, or their places in the batch.
 fn statement_numbers(context: &Context<'_>, count: usize) -> Result<Vec<i32>, CommandError> {
-    let given: Option<Vec<i32>> = match context.request.get("stmtIds") {
-        Some(RawBsonRef::Array(ids)) => Some(
-            ids.into_iter()
-                .flatten()
-                .filter_map(|id| id.as_i32())
-                .collect(),
-        ),
-        _ => None,
+    let request = context.request;
+    let given = |name| request.get(name).filter(|value| *value != RawBsonRef::Null);
+    let wrong = |name: &str, value: RawBsonRef<'_>, expected: &str| {
+        let found = banyan_document::kind::name(&value);
+        let text = format!(
+            "BSON field '{}.{name}' is the wrong type '{found}', expected type '{expected}'",
+            request.name
+        );
+        CommandError::new(ErrorCode::TypeMismatch, text)
     };
-    match given {
-        Some(ids) if ids.len() == count => Ok(ids),
-        Some(_) => Err(CommandError::new(
+    let whole = |name: &str, value: RawBsonRef<'_>| {
+        let number = fields::number(value).ok_or_else(|| wrong(name, value, "int"))?;
+        i32::try_from(number).map_err(|_| {
+            let text = format!("'{}.{name}' does not fit an int: {number}", request.name);
+            CommandError::new(ErrorCode::BadValue, text)
+        })
+    };
+    let first = given("stmtId").map(|id| whole("stmtId", id)).transpose()?;
+    let Some(listed) = given("stmtIds") else {
+        let first = i64::from(first.unwrap_or(0));
+        return Ok((first..).take(count).map(|id| id as i32).collect());
+    };
+    let RawBsonRef::Array(listed) = listed else {
+        return Err(wrong("stmtIds", listed, "array"));
+    };
+    let ids = listed.into_iter().flatten().map(|id| whole("stmtIds", id));
+    let ids: Vec<i32> = ids.collect::<Result<_, _>>()?;
+    if ids.len() != count {
+        return Err(CommandError::new(
             ErrorCode::InvalidLength,
-            "the number of stmtIds must be the number of statements",
+            format!(
+                "Number of statement ids must match the number of batch entries. Got {} statement \
+                 ids but {count} operations.",
+                ids.len()
+            ),
+        ));
+    }
+    match first {
+        None => Ok(ids),
+        Some(_) => Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "May not specify both stmtId and stmtIds in write command.",
         )),
-        None => {
-            let first = context
-                .request
-                .get("stmtId")
-                .and_then(fields::number)
-                .unwrap_or(0);
-            Ok((0..count as i64)
-                .map(|offset| (first + offset) as i32)
-                .collect())
-        }
     }
 }
 
@@ -663,7 +681,7 @@ async fn forward_whole(
         let code = fields::get_number(entry, "code").unwrap_or(0) as i32;
         ErrorCode::from_code(code).is_stale_routing()
     };
-    if !entries(&reply, "writeErrors").any(is_stale) {
+    if !fields::documents(&reply, "writeErrors").any(is_stale) {
         return Ok(Ok(reply));
     }
     match batch.take_reply(route, whole, &reply) {

@@ -35,6 +35,20 @@ pub fn move_to(wire: &mut Wire, collection: &str, k: i32, shard: &str) -> Result
     .map(drop)
 }
 
+/// The same with twelve documents, the negative keys moved to the other shard.
+pub fn seeded(
+    wire: &mut Wire,
+    collection: &str,
+    document: impl Fn(i32) -> Document,
+) -> Result<[String; 2]> {
+    let [home, other] = shard(wire, collection)?;
+    move_to(wire, collection, -1, &other)?;
+    let documents: Vec<Bson> = (-6..6).map(|k| document(k).into()).collect();
+    let insert = doc! { "insert": collection, "documents": documents };
+    wire.ok("test", insert)?;
+    Ok([home, other])
+}
+
 /// The commands that are tried, each in a session of its own.
 fn commands() -> Vec<Document> {
     let inc = doc! { "$inc": { "n": 1 } };
@@ -57,7 +71,7 @@ fn commands() -> Vec<Document> {
 }
 
 /// What an answer says that was done, without what tells that it's an old one.
-fn essence(mut reply: Document) -> Document {
+pub fn essence(mut reply: Document) -> Document {
     for name in [
         "retriedStmtIds",
         "retriedStmtId",
@@ -73,12 +87,7 @@ fn essence(mut reply: Document) -> Document {
 async fn a_retry_finds_its_answer_where_the_document_has_moved() -> Result<()> {
     let cluster = Cluster::start(ClusterShape::default()).await;
     let mut wire = Wire::connect(&cluster.router)?;
-    let [home, other] = shard(&mut wire, "c")?;
-    move_to(&mut wire, "c", -1, &other)?;
-    let seed: Vec<Bson> = (-6..6)
-        .map(|k| doc! { "_id": k, "k": k, "n": 0 }.into())
-        .collect();
-    wire.ok("test", doc! { "insert": "c", "documents": seed })?;
+    let [home, other] = seeded(&mut wire, "c", |k| doc! { "_id": k, "k": k, "n": 0 })?;
 
     let numbered = |session: &Document, number: i64, mut command: Document| {
         command.insert("lsid", session.clone());

@@ -143,6 +143,42 @@ async fn operations_that_cannot_be_done_say_why() -> Result<()> {
             115,
         ),
         (entry("c", doc! { "ping": 1 }), 2),
+        (entry("db", doc! {}), 2),
+        (doc! { "op": "c", "ns": "src.$cmd" }, 4),
+        (
+            doc! { "op": "c", "ns": "src", "o": { "create": "made" } },
+            73,
+        ),
+        // Whatever has no `_id` is no whole document.
+        (update(doc! { "z": 1 }), 9),
+        (update(doc! { "$v": 1, "diff": { "u": { "a": 2 } } }), 9),
+        (update(doc! { "$v": "2", "$set": { "a": 2 } }), 4772600),
+        (
+            update(doc! { "$v": 2, "diff": { "i": { "n": 1 }, "u": { "a": 2 } } }),
+            4770503,
+        ),
+        (
+            update(doc! { "$v": 2, "diff": { "u": { "a": 1 }, "i": { "a": 2 } } }),
+            4728000,
+        ),
+        (
+            update(doc! { "$v": 2, "diff": { "sl": { "a": false } } }),
+            4770520,
+        ),
+        (update(doc! { "_id": 5, "z": 1 }), 13596),
+        (
+            doc! { "op": "u", "ns": "src.c", "o": { "$set": { "a": 1 } }, "o2": 5 },
+            14,
+        ),
+        (
+            doc! { "op": "i", "ns": "src.c", "o": { "_id": 1 }, "b": 1 },
+            14,
+        ),
+        (
+            doc! { "op": "i", "ns": "src.c", "o": { "_id": 1 }, "t": 1 },
+            14,
+        ),
+        (entry("c", doc! { "applyOps": [], "prepare": true }), 51145),
     ] {
         let (code, message) = refusal(&mongod, doc! { "applyOps": [operation.clone()] }).await?;
         ensure!(code == expected, "{operation}: {code} {message}");
@@ -175,5 +211,56 @@ async fn operations_that_cannot_be_done_say_why() -> Result<()> {
     )
     .await?;
     ensure!(reply.get_i32("applied")? == 0, "{reply}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn nothing_is_done_unless_documents_are_as_they_have_to_be() -> Result<()> {
+    let mongod = Launch::mongod().start().await;
+    let insert = doc! { "insert": "c", "documents": [{ "_id": 1, "a": 1 }, { "_id": 2, "a": 2 }] };
+    run(&mongod, insert).await?;
+    let asked = |conditions: Bson| {
+        doc! {
+            "applyOps": [{ "op": "i", "ns": "src.c", "o": { "_id": 3 } }],
+            "preCondition": conditions,
+        }
+    };
+    let condition = |ns: &str, q: Document, res: Document| doc! { "ns": ns, "q": q, "res": res };
+    for (conditions, expected) in [
+        (
+            vec![condition("src.c", doc! { "_id": 1 }, doc! { "a": 2 })].into(),
+            2,
+        ),
+        (
+            vec![
+                condition("src.c", doc! { "_id": 1 }, doc! { "a": 1 }),
+                condition("src.c", doc! { "_id": 7 }, doc! { "a": 1 }),
+            ]
+            .into(),
+            2,
+        ),
+        (vec![condition("src.none", doc! {}, doc! {})].into(), 26),
+        (vec![doc! { "q": {}, "res": {} }].into(), 73),
+        (
+            vec![doc! { "ns": "src.c", "q": 5, "res": {} }].into(),
+            10065,
+        ),
+        (vec![doc! { "ns": "src.c", "q": {} }].into(), 10065),
+        (Bson::from(5), 14),
+        (Bson::from(vec![5]), 14),
+    ] {
+        let command = asked(conditions);
+        let (code, message) = refusal(&mongod, command.clone()).await?;
+        ensure!(code == expected, "{command}: {code} {message}");
+        ensure!(documents(&mongod, "c").await?.len() == 2, "{command}");
+    }
+    let last = doc! { "query": {}, "orderby": { "_id": -1 } };
+    let holds = vec![
+        condition("src.c", doc! { "_id": 1 }, doc! { "a": { "$gt": 0 } }),
+        condition("src.c", last, doc! { "a": 2 }),
+        condition("src.c", doc! { "_id": 7 }, doc! { "a": null }),
+    ];
+    admin(&mongod, asked(holds.into())).await?;
+    ensure!(documents(&mongod, "c").await?.len() == 3);
     Ok(())
 }

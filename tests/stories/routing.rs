@@ -86,6 +86,127 @@ async fn nothing_is_explained_at_once() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn explanations_tell_how_the_work_is_shared() -> Result<()> {
+    let cluster = Cluster::start(ClusterShape {
+        shards: 2,
+        ..ClusterShape::default()
+    })
+    .await;
+    let client = cluster.client().await;
+    let (test, admin) = (client.database("test"), client.database("admin"));
+    for command in [
+        doc! { "enableSharding": "test", "primaryShard": "shard0" },
+        doc! { "shardCollection": "test.posts", "key": { "k": 1 } },
+        doc! { "split": "test.posts", "middle": { "k": 30 } },
+        doc! { "moveChunk": "test.posts", "find": { "k": 30 }, "to": "shard1" },
+    ] {
+        admin.run_command(command).await?;
+    }
+    let documents = (0..60).map(|k| doc! { "k": k, "x": k % 5 });
+    let posts = test.collection::<Document>("posts");
+    posts.insert_many(documents.clone()).await?;
+    let plain = test.collection::<Document>("plain");
+    plain.insert_many(documents).await?;
+    let explain = async |inner: Document| {
+        let command = doc! { "explain": inner, "verbosity": "executionStats" };
+        test.run_command(command).await
+    };
+
+    for (inner, stage, figures) in [
+        (
+            doc! { "find": "posts", "filter": { "k": 3 } },
+            "SINGLE_SHARD",
+            (1, 1),
+        ),
+        (
+            doc! { "find": "posts", "filter": { "x": 3 } },
+            "SHARD_MERGE",
+            (12, 60),
+        ),
+        (
+            doc! { "find": "posts", "filter": { "x": 3 }, "sort": { "k": 1 } },
+            "SHARD_MERGE_SORT",
+            (12, 60),
+        ),
+        (
+            doc! { "find": "plain", "sort": { "k": 1 } },
+            "SINGLE_SHARD",
+            (60, 60),
+        ),
+    ] {
+        let explained = explain(inner.clone()).await?;
+        ensure!(plan(&explained)?.get_str("stage")? == stage, "{explained}");
+        let shards = plan(&explained)?.get_array("shards")?;
+        for shard in shards.iter().filter_map(|shard| shard.as_document()) {
+            ensure!(shard.get_str("explainVersion")? == "1", "{explained}");
+            shard.get_document("serverInfo")?.get_str("host")?;
+        }
+        let stages = explained
+            .get_document("executionStats")?
+            .get_document("executionStages")?;
+        let found = (
+            stages.get_i32("nReturned")?,
+            stages.get_i32("totalDocsExamined")?,
+        );
+        ensure!(found == figures, "{explained}");
+        stages.get_i64("totalChildMillis")?;
+        let command = explained.get_document("command")?;
+        ensure!(command.get_str("$db")? == "test", "{explained}");
+        ensure!(
+            command.get_str("find")? == inner.get_str("find")?,
+            "{explained}"
+        );
+    }
+
+    // Shards are told their parts, and tell of these.
+    let grouped = doc! {
+        "aggregate": "posts",
+        "pipeline": [{ "$match": { "x": { "$gt": 1 } } }, { "$group": { "_id": "$x" } }, { "$sort": { "_id": 1 } }],
+    };
+    let mut alone = grouped.clone();
+    alone.insert("explain", true);
+    let mut explained = grouped.clone();
+    explained.insert("cursor", doc! {});
+    for explained in [explain(explained).await?, test.run_command(alone).await?] {
+        ensure!(explained.get_str("mergeType")? == "mongos", "{explained}");
+        let division = explained.get_document("splitPipeline")?;
+        let names = |part: &str| -> Result<Vec<String>> {
+            let stages = division.get_array(part)?.iter();
+            let names = stages.filter_map(|stage| stage.as_document()?.keys().next().cloned());
+            Ok(names.collect())
+        };
+        ensure!(names("shardsPart")? == ["$match", "$group"], "{explained}");
+        let merger = ["$mergeCursors", "$group", "$sort"];
+        ensure!(names("mergerPart")? == merger, "{explained}");
+        let shards = explained.get_document("shards")?;
+        for shard in ["shard0", "shard1"] {
+            let shard = shards.get_document(shard)?;
+            shard.get_str("host")?;
+            ensure!(shard.get_array("stages")?.len() == 2, "{explained}");
+        }
+    }
+    let one = doc! { "aggregate": "posts", "pipeline": [{ "$match": { "k": 3 } }], "cursor": {} };
+    let explained = explain(one).await?;
+    ensure!(
+        explained.get("splitPipeline") == Some(&bson::Bson::Null),
+        "{explained}"
+    );
+    ensure!(explained.get_document("shards")?.len() == 1, "{explained}");
+
+    for collection in ["posts", "plain"] {
+        let explained = explain(doc! {
+            "mapReduce": collection, "map": "function() { emit(this.x, 1) }",
+            "reduce": "function(key, values) { return values.length }", "out": { "inline": 1 },
+        })
+        .await?;
+        let of_shards = explained.get_document("shards");
+        ensure!(of_shards.is_ok() == (collection == "posts"), "{explained}");
+        ensure!(explained.to_string().contains("$group"), "{explained}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_a_router_waits_for_ends_with_max_time() -> Result<()> {
     let mut cluster = Cluster::start(ClusterShape {
         shards: 2,

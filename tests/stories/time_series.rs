@@ -388,6 +388,15 @@ async fn a_router_passes_it_on_and_does_not_shard_it() -> Result<()> {
     let index = doc! { "key": { "m.k": 1 }, "name": "source" };
     test.run_command(doc! { "createIndexes": "series", "indexes": [index] })
         .await?;
+    let used = doc! { "aggregate": "series", "pipeline": [{ "$indexStats": {} }], "cursor": {} };
+    let used = test.run_command(used).await?;
+    let used = used.get_document("cursor")?.get_array("firstBatch")?;
+    let index = used[0].as_document().context("an index")?;
+    ensure!(index.get_document("key")? == &doc! { "m.k": 1 }, "{index}");
+    ensure!(
+        index.get_document("spec")?.get_str("name")? == "source",
+        "{index}"
+    );
     let hide = doc! { "collMod": "series", "index": { "name": "source", "hidden": true } };
     test.run_command(hide).await?;
     test.run_command(doc! { "dropIndexes": "series", "index": "source" })

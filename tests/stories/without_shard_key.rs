@@ -11,21 +11,16 @@ use banyan_tests::{Cluster, ClusterShape};
 use bson::{Bson, Document, doc};
 
 use crate::concerns::{Wire, session};
-use crate::moved_sessions::{move_to, shard};
+use crate::moved_sessions::{self, essence, move_to, shard};
 use crate::opcodes::{OP_DELETE, OP_UPDATE, RawClient, bytes, text, word};
 
 /// Negative keys on one shard, the others on the other; `j` says nothing of the key.
 fn seeded(wire: &mut Wire, collection: &str) -> Result<[String; 2]> {
-    let [home, other] = shard(wire, collection)?;
-    move_to(wire, collection, -1, &other)?;
-    let documents: Vec<Bson> = (-6..6)
-        .map(|k| doc! { "_id": k, "k": k, "j": k * k % 7, "s": format!("S{}", k + 6) }.into())
-        .collect();
-    wire.ok(
-        "test",
-        doc! { "insert": collection, "documents": documents },
-    )?;
-    Ok([home, other])
+    moved_sessions::seeded(
+        wire,
+        collection,
+        |k| doc! { "_id": k, "k": k, "j": k * k % 7, "s": format!("S{}", k + 6) },
+    )
 }
 
 fn find(wire: &mut Wire, collection: &str, filter: Document) -> Result<Vec<Document>> {
@@ -317,17 +312,6 @@ async fn what_is_sent_again_is_told_and_not_done_again() -> Result<()> {
     let mut wire = Wire::connect(&cluster.router)?;
     let wire = &mut wire;
     let [home, other] = seeded(wire, "c")?;
-    let essence = |mut reply: Document| {
-        for name in [
-            "retriedStmtIds",
-            "retriedStmtId",
-            "operationTime",
-            "$clusterTime",
-        ] {
-            reply.remove(name);
-        }
-        reply
-    };
     let mut tried = Vec::new();
     for mut command in numbered() {
         command.insert("lsid", session());

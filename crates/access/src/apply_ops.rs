@@ -14,6 +14,26 @@ pub fn apply_ops(check: &Check<'_>) -> bool {
         bypasses: check.flag("bypassDocumentValidation"),
     };
     check.all("applyOps").all(|list| rules.all(check, list))
+        && check
+            .all("preCondition")
+            .all(|list| conditions(check, list))
+}
+
+/// What documents have to be is found out by reading them.
+fn conditions(check: &Check<'_>, list: RawBsonRef<'_>) -> bool {
+    let RawBsonRef::Array(list) = list else {
+        // The command itself refuses it.
+        return true;
+    };
+    let mut conditions = list.into_iter().flatten();
+    conditions.all(|condition| {
+        let condition = condition.as_document();
+        let ns = condition.and_then(|condition| banyan_document::field(condition, "ns"));
+        let ns = ns
+            .and_then(|ns| ns.as_str())
+            .and_then(|ns| ns.split_once('.'));
+        ns.is_none_or(|(database, collection)| check.on(database, collection, Action::Find))
+    })
 }
 
 struct Rules {

@@ -5,13 +5,14 @@ use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
 use std::sync::Arc;
 
-use banyan_document::{Collator, DocumentWriter};
-use banyan_query::let_variables;
+use banyan_document::DocumentWriter;
 use banyan_query::pipeline::{Output, Pipeline};
-use banyan_query::text::{SearchedIndex, TextContext};
 use banyan_wire::{CommandError, ErrorCode, params};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
+use super::pipeline::{
+    self, Parsed, begins_on_each_shard, is_output, parse, stage_name, without_output,
+};
 use super::{cluster_catalog, forward, on_primary, out, own_sources, sharded_data};
 use crate::catalog::Route;
 use crate::collation;
@@ -20,7 +21,6 @@ use crate::cursors::{Cursor, Source, first_batch_size, reply};
 use crate::ending::{Ending, while_awaited};
 use crate::errors::query_error;
 use crate::fields;
-use crate::javascript::RemoteEngine;
 use crate::merge::{Merge, Order, Shape};
 use crate::piped::Piped;
 use crate::sources::RouterSources;
@@ -165,18 +165,6 @@ fn refuse_change_stream(body: &RawDocument) -> Result<(), CommandError> {
     }
 }
 
-fn stage_name(stage: &RawDocument) -> &str {
-    stage
-        .iter_elements()
-        .next()
-        .and_then(Result::ok)
-        .map_or("", |element| element.key().as_str())
-}
-
-fn is_output(stage: &RawDocument) -> bool {
-    matches!(stage_name(stage), "$out" | "$merge")
-}
-
 /// What else a stage may read or write, if anything.
 fn reaches_out(stage: &RawDocument) -> bool {
     is_output(stage)
@@ -184,50 +172,6 @@ fn reaches_out(stage: &RawDocument) -> bool {
             stage_name(stage),
             "$lookup" | "$graphLookup" | "$unionWith" | "$facet"
         )
-}
-
-fn query_context(
-    context: &Context<'_>,
-    collator: Option<Collator>,
-    ending: &Arc<Ending>,
-) -> Result<banyan_query::Context, CommandError> {
-    let body = &context.request.body;
-    let budget = ending.budget();
-    if let Some(RawBsonRef::Boolean(allowed)) = fields::get(body, "allowDiskUse") {
-        budget.allow_disk(allowed);
-    }
-    let mut own = banyan_query::Context {
-        collator,
-        budget,
-        text: Some(TextContext::new(SearchedIndex::Elsewhere)),
-        javascript: RemoteEngine::of(context.router, ending),
-        ..banyan_query::Context::default()
-    };
-    if let Some(RawBsonRef::Document(variables)) = fields::get(body, "let") {
-        let_variables::define(&mut own, variables).map_err(query_error)?;
-    }
-    Ok(own)
-}
-
-fn parse(
-    context: &Context<'_>,
-    stages: &[&RawDocument],
-    collator: Option<Collator>,
-    ending: &Arc<Ending>,
-) -> Result<Pipeline, CommandError> {
-    let own = query_context(context, collator, ending)?;
-    Pipeline::parse(stages, &own).map_err(query_error)
-}
-
-/// As [`parse`], of all that is run over a collection: what begins with documents of its own is told.
-fn of_collection(
-    context: &Context<'_>,
-    stages: &[&RawDocument],
-    collator: Option<Collator>,
-    ending: &Arc<Ending>,
-) -> Result<Pipeline, CommandError> {
-    let own = query_context(context, collator, ending)?;
-    Pipeline::parse_of_command(stages, &own, true).map_err(query_error)
 }
 
 /// Whether the shard has all other collections that the pipeline reads or writes.
@@ -241,7 +185,7 @@ async fn is_local(
     }
     let request = context.request;
     // Which collections it reads does not depend on the collation.
-    let pipeline = parse(context, stages, None, &context.ending())?;
+    let pipeline = parse(context, stages, Parsed::Stages, None, &context.ending())?;
     let mut others: Vec<String> = pipeline
         .collections_read()
         .into_iter()
@@ -274,15 +218,6 @@ async fn without_database(
     respond(context, ns, stages, source, None, context.ending()).await
 }
 
-/// Whether the pipeline begins with what every shard says of itself.
-fn begins_on_each_shard(stages: &[&RawDocument]) -> bool {
-    let first = stages.first().map(|stage| stage_name(stage));
-    matches!(
-        first,
-        Some("$collStats" | "$indexStats" | "$listCatalog" | "$planCacheStats")
-    )
-}
-
 async fn split(
     context: &Context<'_>,
     shown: &str,
@@ -290,23 +225,8 @@ async fn split(
     targets: &[Arc<str>],
     stages: &[&RawDocument],
 ) -> CommandResult {
-    let body = &context.request.body;
-    let (own, rest) = match begins_on_each_shard(stages) {
-        true => stages.split_at(1),
-        false => stages.split_at(0),
-    };
     let ending = context.ending();
-    let collator = collation::resolved(context, route, body).await?;
-    let split = match own {
-        [] => of_collection(context, without_output(rest), collator.clone(), &ending)?.split(),
-        _ => parse(context, without_output(rest), collator.clone(), &ending)?.split(),
-    };
-    if split.asks_metadata() && !split.asks_sort_key_alone() {
-        return Err(CommandError::new(
-            ErrorCode::NotImplemented,
-            "a router does not know this $meta of documents that it merges",
-        ));
-    }
+    let (own, split) = pipeline::divided(context, route, stages, &ending).await?;
     let requests = targets
         .iter()
         .map(|shard| {
@@ -355,13 +275,6 @@ fn shards_part(own: &[&RawDocument], stages: &[RawDocumentBuf], shard: &str) -> 
     out.finish()
 }
 
-fn without_output<'a, 'b>(stages: &'b [&'a RawDocument]) -> &'b [&'a RawDocument] {
-    match stages.split_last() {
-        Some((last, rest)) if is_output(last) => rest,
-        _ => stages,
-    }
-}
-
 /// Runs the router's part over what the shards send, and answers with a cursor over it or writes
 /// it to where the pipeline says.
 async fn respond(
@@ -377,7 +290,13 @@ async fn respond(
         Some(here) => here,
         None => {
             let collator = collation::of(None, body)?;
-            parse(context, without_output(stages), collator, &ending)?
+            parse(
+                context,
+                without_output(stages),
+                Parsed::Stages,
+                collator,
+                &ending,
+            )?
         }
     };
     let source = if here.is_empty() {
@@ -395,7 +314,9 @@ async fn respond(
     };
     let mut cursor = Cursor::new(ns.to_owned(), source, body).owned_by(context.owner());
     if let Some(stage) = stages.last().filter(|stage| is_output(stage)) {
-        let output = parse(context, &[stage], None, &ending)?.output().cloned();
+        let output = parse(context, &[stage], Parsed::Stages, None, &ending)?
+            .output()
+            .cloned();
         let written = match output {
             Some(Output::Replace {
                 database,

@@ -11,6 +11,7 @@ use banyan_wire::{CommandError, ErrorCode, Request};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::forward;
+use super::pipeline::{self, Division};
 use crate::answer::Answer;
 use crate::catalog::Route;
 use crate::context::{CommandResult, CommandSpec, Context, run};
@@ -32,8 +33,13 @@ const EXPLAINED: &[&str] = &[
     "find",
     "findAndModify",
     "findandmodify",
+    "mapReduce",
+    "mapreduce",
     "update",
 ];
+
+/// Commands of which each shard tells as of a pipeline.
+const PIPELINES: &[&str] = &["aggregate", "mapReduce", "mapreduce"];
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let request = context.request;
@@ -121,7 +127,7 @@ async fn explain(
         .router
         .with_route(&ns, false, |route| async move {
             let Some(route) = route else {
-                return Ok(end_of_stream(context));
+                return Ok(end_of_stream(context, inner));
             };
             let shards = match target(&route, name, filter, inner)? {
                 Target::AnyOf(shards) => {
@@ -129,13 +135,17 @@ async fn explain(
                 }
                 target => target.shards().to_vec(),
             };
-            let answers = gather(context, &route, &shards, context.request).await?;
-            if let [only] = answers.as_slice()
-                && name == "aggregate"
-            {
-                return Ok(only.reply.clone());
+            if name == "aggregate" && shards.len() > 1 {
+                return divided(context, &route, inner, &shards).await;
             }
-            put_together(context, &route, name, &answers).await
+            let answers = gather(context, &route, &shards, context.request).await?;
+            match answers.as_slice() {
+                [only] if PIPELINES.contains(&name) && route.table.is_none() => {
+                    Ok(only.reply.clone())
+                }
+                _ if PIPELINES.contains(&name) => Ok(of_parts(context, inner, None, &answers)),
+                _ => put_together(context, &route, name, inner, &answers).await,
+            }
         })
         .await
 }
@@ -232,7 +242,7 @@ async fn two_phases(
             out.end();
         });
     }
-    Ok(finish(context, out))
+    Ok(finish(context, inner, &written, out))
 }
 
 /// How shards look for the document of a write.
@@ -268,7 +278,9 @@ fn filter(name: &str, inner: &RawDocument) -> Result<RawDocumentBuf, CommandErro
     };
     match name {
         "find" => from(inner, "filter"),
-        "count" | "distinct" | "findAndModify" | "findandmodify" => from(inner, "query"),
+        "count" | "distinct" | "findAndModify" | "findandmodify" | "mapReduce" | "mapreduce" => {
+            from(inner, "query")
+        }
         "update" | "delete" => {
             let field = if name == "update" {
                 "updates"
@@ -297,36 +309,138 @@ fn unexplained(context: &Context<'_>, name: &str) -> CommandError {
     }
 }
 
-fn end_of_stream(context: &Context<'_>) -> RawDocumentBuf {
+fn end_of_stream(context: &Context<'_>, inner: &RawDocument) -> RawDocumentBuf {
     let mut out = DocumentWriter::new();
     out.begin_document("queryPlanner");
     out.begin_document("winningPlan");
     out.append_str("stage", "EOF");
     out.end();
     out.end();
-    finish(context, out)
+    finish(context, inner, &[], out)
+}
+
+/// A pipeline of which each of several shards does its part.
+async fn divided(
+    context: &Context<'_>,
+    route: &Route,
+    inner: &RawDocument,
+    shards: &[Arc<str>],
+) -> CommandResult {
+    let stages = fields::stages(inner)?;
+    let asked = views::request(context, "aggregate", inner.to_owned());
+    let of_pipeline = Context {
+        request: &asked,
+        ..*context
+    };
+    let division = pipeline::division(&of_pipeline, route, &stages).await?;
+    let mut part = DocumentWriter::new();
+    for element in banyan_document::elements(inner) {
+        match element.name() {
+            "pipeline" => {
+                part.begin_array("pipeline");
+                let mut stages = division.shards.iter();
+                stages
+                    .by_ref()
+                    .for_each(|stage| part.push(RawBsonRef::Document(stage)));
+                part.end();
+            }
+            "cursor" | "explain" | "lsid" => {}
+            name if name.starts_with('$') => {}
+            _ => part.append_element(&element),
+        }
+    }
+    // Without `explain` of its own it has to have one.
+    part.begin_document("cursor");
+    part.end();
+    part.append_bool("needsMerge", true);
+    let mut body = DocumentWriter::new();
+    body.append_doc("explain", &part.finish());
+    match context.request.name.as_str() {
+        "explain" => {
+            for element in banyan_document::elements(&context.request.body).skip(1) {
+                body.append_element(&element);
+            }
+        }
+        // `aggregate` with `explain: true`.
+        _ => {
+            body.append_str("verbosity", "queryPlanner");
+            let own = banyan_document::elements(inner);
+            own.filter(|field| field.name().starts_with('$') || field.name() == "lsid")
+                .for_each(|field| body.append_element(&field));
+        }
+    }
+    let request = views::request(context, "explain", body.finish());
+    let answers = gather(context, route, shards, &request).await?;
+    Ok(of_parts(context, inner, Some(&division), &answers))
+}
+
+/// What shards say of their parts of a pipeline; `None`: of the whole of it.
+fn of_parts(
+    context: &Context<'_>,
+    inner: &RawDocument,
+    division: Option<&Division>,
+    answers: &[Answer],
+) -> RawDocumentBuf {
+    let mut out = DocumentWriter::new();
+    match division {
+        Some(division) => {
+            out.append_str("mergeType", "mongos");
+            out.begin_document("splitPipeline");
+            for (name, stages) in [
+                ("shardsPart", &division.shards),
+                ("mergerPart", &division.router),
+            ] {
+                out.begin_array(name);
+                stages
+                    .iter()
+                    .for_each(|stage| out.push(RawBsonRef::Document(stage)));
+                out.end();
+            }
+            out.end();
+        }
+        None => out.append("splitPipeline", RawBsonRef::Null),
+    }
+    out.begin_document("shards");
+    for answer in answers {
+        out.begin_document(&answer.shard);
+        if let Some(host) = host(&answer.reply) {
+            out.append_str("host", &host);
+        }
+        for name in ["explainVersion", "stages", "queryPlanner", STATISTICS] {
+            if let Some(value) = fields::get(&answer.reply, name) {
+                out.append(name, value);
+            }
+        }
+        out.end();
+    }
+    out.end();
+    finish(context, inner, answers, out)
+}
+
+/// Who has answered.
+fn host(reply: &RawDocument) -> Option<String> {
+    let server = fields::get(reply, "serverInfo")?.as_document()?;
+    let host = server.get_str("host").ok()?;
+    let port = fields::get_number(server, "port")?;
+    Some(format!("{host}:{port}"))
 }
 
 async fn put_together(
     context: &Context<'_>,
     route: &Route,
     name: &str,
+    inner: &RawDocument,
     answers: &[Answer],
 ) -> CommandResult {
     let mut out = DocumentWriter::new();
-    if name == "aggregate" {
-        out.append_str("mergeType", "mongos");
-        out.begin_document("shards");
-        answers
-            .iter()
-            .for_each(|answer| fields::append_reply(&mut out, &answer.shard, &answer.reply));
-        out.end();
-        return Ok(finish(context, out));
-    }
-    let stage = if answers.len() == 1 {
-        "SINGLE_SHARD"
-    } else {
-        "SHARD_MERGE"
+    let sorts = || {
+        let sort = fields::get(inner, "sort").and_then(|sort| sort.as_document());
+        name == "find" && sort.is_some_and(|sort| !sort.is_empty())
+    };
+    let stage = match answers.len() {
+        1 => "SINGLE_SHARD",
+        _ if sorts() => "SHARD_MERGE_SORT",
+        _ => "SHARD_MERGE",
     };
     out.begin_document("queryPlanner");
     out.append_i32("mongosPlannerVersion", 1);
@@ -339,7 +453,7 @@ async fn put_together(
     if has_statistics(answers) {
         execution_stats(&mut out, stage, answers, |_| {});
     }
-    Ok(finish(context, out))
+    Ok(finish(context, inner, answers, out))
 }
 
 /// What each shard says of its plan.
@@ -351,9 +465,15 @@ async fn append_shards(
     out.begin_array("shards");
     for answer in answers {
         out.push_document();
+        if let Some(version) = fields::get(&answer.reply, "explainVersion") {
+            out.append("explainVersion", version);
+        }
         out.append_str("shardName", &answer.shard);
         let shard = context.router.shards.get(&answer.shard).await?;
         out.append_str("connectionString", &shard.address);
+        if let Some(server) = fields::get(&answer.reply, "serverInfo") {
+            out.append("serverInfo", server);
+        }
         append_all(out, &answer.reply, "queryPlanner");
         out.end();
     }
@@ -390,6 +510,11 @@ fn append_stages(out: &mut DocumentWriter, stage: &str, answers: &[Answer]) {
     out.append_str("stage", stage);
     append_number(out, "nReturned", each(answers, "nReturned").sum());
     append_number(out, "executionTimeMillis", slowest(answers));
+    for name in ["totalKeysExamined", "totalDocsExamined"] {
+        append_number(out, name, each(answers, name).sum());
+    }
+    let children: i64 = each(answers, "executionTimeMillis").sum();
+    out.append("totalChildMillis", RawBsonRef::Int64(children));
     out.begin_array("shards");
     for answer in answers {
         out.push_document();
@@ -428,11 +553,31 @@ fn append_all(out: &mut DocumentWriter, reply: &RawDocument, section: &str) {
     }
 }
 
-fn finish(context: &Context<'_>, mut out: DocumentWriter) -> RawDocumentBuf {
+fn finish(
+    context: &Context<'_>,
+    inner: &RawDocument,
+    answers: &[Answer],
+    mut out: DocumentWriter,
+) -> RawDocumentBuf {
     out.begin_document("serverInfo");
     out.append_str("host", &machine::hostname());
     out.append_i32("port", i32::from(context.router.identity.port));
     out.append_str("version", COMPATIBLE_VERSION);
+    out.append_str("gitVersion", "unknown");
+    out.end();
+    // What stages may hold is set at the shards.
+    let parameters = answers.first();
+    let parameters = parameters.and_then(|answer| fields::get(&answer.reply, "serverParameters"));
+    if let Some(parameters) = parameters {
+        out.append("serverParameters", parameters);
+    }
+    out.begin_document("command");
+    for element in banyan_document::elements(inner) {
+        if element.name() != "$db" {
+            out.append_element(&element);
+        }
+    }
+    out.append_str("$db", &context.request.database);
     out.end();
     out.append_f64("ok", 1.0);
     out.finish()

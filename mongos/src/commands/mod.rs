@@ -59,6 +59,7 @@ mod out;
 mod own_sources;
 mod pass;
 mod ping;
+mod pipeline;
 mod plan_cache;
 mod profile;
 mod query_settings;

@@ -226,7 +226,7 @@ pub async fn merge(
             return Ok(());
         }
         let documents = batch.iter().map(|document| with_id(document));
-        let write = merge.command(documents, collator).map_err(query_error)?;
+        let write = merge.command(documents).map_err(query_error)?;
         let mut command = DocumentWriter::new();
         command.append_all(&write);
         pass_on_bypass(context, &mut command);

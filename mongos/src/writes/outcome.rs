@@ -62,18 +62,6 @@ fn int(n: i64) -> RawBsonRef<'static> {
     i32::try_from(n).map_or(RawBsonRef::Int64(n), RawBsonRef::Int32)
 }
 
-pub fn entries<'a>(reply: &'a RawDocument, name: &str) -> impl Iterator<Item = &'a RawDocument> {
-    let array = match fields::get(reply, name) {
-        Some(RawBsonRef::Array(array)) => Some(array),
-        _ => None,
-    };
-    array
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|value| value.as_document())
-}
-
 /// The numbers of the statements that an earlier try has done.
 pub fn retried(reply: &RawDocument) -> impl Iterator<Item = i32> + '_ {
     let ids = match fields::get(reply, "retriedStmtIds") {

@@ -38,7 +38,15 @@ pub fn between(
         (None, Some(upper)) => first() < *upper,
         (None, None) => true,
     };
-    if !comes_before && !index.is_clustered() {
+    if !comes_before && index.is_clustered() {
+        // MongoDB compares what was given, and knows of no other end here.
+        if lower.is_some() && upper.is_some() {
+            return Err(QueryError::new(
+                ErrorKind::Location(6_137_401),
+                "max() must be greater than min()",
+            ));
+        }
+    } else if !comes_before {
         return Err(QueryError::new(
             ErrorKind::Location(51175),
             "The value provided for min() does not come before the value provided for max() in \

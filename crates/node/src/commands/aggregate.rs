@@ -26,6 +26,7 @@ use bson::{RawArray, RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr,
 use super::explanation::{Around, Verbosity, explain_run, finish};
 use super::pipeline_rows::{Gathering, Input, PipelineRows, Streaming};
 use super::table::{self, BoxFuture, CommandResult, CommandSpec};
+use super::time_series;
 use super::validation::BYPASS;
 use super::write_report;
 use super::{change_stream, out, pipeline_sources};
@@ -208,6 +209,12 @@ impl<'a> Parameters<'a> {
         let first = self.stages.first().and_then(|stage| stage.iter().next());
         match first {
             Some(Ok((stage, _))) if stage.as_str() == "$collStats" => Ok(None),
+            // Measurements have indexes, as views have none.
+            Some(Ok((stage, _)))
+                if stage.as_str() == "$indexStats" && time_series::named(ctx, name).is_some() =>
+            {
+                Ok(None)
+            }
             _ => views::resolve(ctx, name),
         }
     }

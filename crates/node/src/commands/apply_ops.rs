@@ -11,8 +11,10 @@ use banyan_document::kind;
 use banyan_execution::by_id;
 use banyan_query::diff::apply_oplog;
 use banyan_wire::{CommandError, ErrorCode};
+use bson::spec::BinarySubtype;
 use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
+use super::oplog_conditions;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::validation::BYPASS;
 use crate::context::CommandContext;
@@ -29,35 +31,108 @@ const DEPTH_MAX: usize = 10;
 /// A document that others change all the time is read again so often.
 const ATTEMPTS_MAX: usize = 100;
 
-/// What an entry of the oplog may have beside `op`, `ns` and `o`.
-const FIELDS: &[&str] = &[
-    "$db",
-    "_id",
-    "b",
-    "destinedRecipient",
-    "donorApplyOpsIndex",
-    "donorOpTime",
-    "fromMigrate",
-    "fromTenantMigration",
-    "h",
-    "lsid",
-    "needsRetryImage",
-    "ns",
-    "o",
-    "o2",
-    "op",
-    "postImageOpTime",
-    "preImageOpTime",
-    "prevOpTime",
-    "stmtId",
-    "t",
-    "tid",
-    "ts",
-    "txnNumber",
-    "ui",
-    "v",
-    "wall",
+/// What a field of an entry of the oplog has to be.
+#[derive(Clone, Copy)]
+enum Form {
+    Any,
+    Bool,
+    Date,
+    Image,
+    Long,
+    Number,
+    Object,
+    StatementIds,
+    Tenant,
+    Timestamp,
+    Uuid,
+}
+
+/// What an entry of the oplog may have.
+const FIELDS: &[(&str, Form)] = &[
+    ("_id", Form::Any),
+    ("b", Form::Bool),
+    ("destinedRecipient", Form::Any),
+    ("donorApplyOpsIndex", Form::Number),
+    ("donorOpTime", Form::Object),
+    ("fromMigrate", Form::Bool),
+    ("fromTenantMigration", Form::Uuid),
+    ("h", Form::Long),
+    ("lsid", Form::Object),
+    ("needsRetryImage", Form::Image),
+    ("ns", Form::Any),
+    ("o", Form::Any),
+    ("o2", Form::Object),
+    ("op", Form::Any),
+    ("postImageOpTime", Form::Object),
+    ("preImageOpTime", Form::Object),
+    ("prevOpTime", Form::Object),
+    ("stmtId", Form::StatementIds),
+    ("t", Form::Long),
+    ("tid", Form::Tenant),
+    ("ts", Form::Timestamp),
+    ("txnNumber", Form::Long),
+    ("ui", Form::Uuid),
+    ("v", Form::Number),
+    ("wall", Form::Date),
 ];
+
+impl Form {
+    fn check(self, name: &str, value: RawBsonRef<'_>) -> Result<(), CommandError> {
+        let is_number = |value| banyan_document::Number::from_raw(value).is_some();
+        let (fits, expected) = match self {
+            Form::Any => (true, ""),
+            Form::Bool => (matches!(value, RawBsonRef::Boolean(_)), "bool"),
+            Form::Date => (matches!(value, RawBsonRef::DateTime(_)), "date"),
+            Form::Long => (matches!(value, RawBsonRef::Int64(_)), "long"),
+            Form::Number => (is_number(value), "long"),
+            Form::Object => (matches!(value, RawBsonRef::Document(_)), "object"),
+            Form::Timestamp => (matches!(value, RawBsonRef::Timestamp(_)), "timestamp"),
+            Form::StatementIds => match value {
+                RawBsonRef::Array(ids) => (ids.into_iter().flatten().all(is_number), "int"),
+                id => (is_number(id), "int"),
+            },
+            Form::Uuid => match value {
+                RawBsonRef::Binary(id) => (id.subtype == BinarySubtype::Uuid, "UUID"),
+                _ => (false, "binData"),
+            },
+            Form::Image => match value {
+                RawBsonRef::String("preImage" | "postImage") => (true, ""),
+                RawBsonRef::String(other) => {
+                    return Err(refuse(
+                        ErrorCode::BadValue,
+                        format!(
+                            "Enumeration value '{other}' for field 'OplogEntryBase.{name}' is not \
+                             a valid value."
+                        ),
+                    ));
+                }
+                _ => (false, "string"),
+            },
+            Form::Tenant if !matches!(value, RawBsonRef::ObjectId(_)) => {
+                let found = kind::name(&value);
+                return Err(refuse(
+                    ErrorCode::BadValue,
+                    format!("OplogEntryBase.{name} has to be an ObjectId, and is {found}"),
+                ));
+            }
+            Form::Tenant => (true, ""),
+        };
+        match fits {
+            true => Ok(()),
+            false => Err(wrong_field(name, value, expected)),
+        }
+    }
+}
+
+fn wrong_field(name: &str, value: RawBsonRef<'_>, expected: &str) -> CommandError {
+    refuse(
+        ErrorCode::TypeMismatch,
+        format!(
+            "BSON field 'OplogEntryBase.{name}' is the wrong type '{}', expected type '{expected}'",
+            kind::name(&value)
+        ),
+    )
+}
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
@@ -66,15 +141,22 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
             other => return Err(wrong_type("applyOps", "array", other)),
         };
         let operations = listed(operations)?;
+        let upserts = ctx.field("alwaysUpsert").filter(|field| !field.is_null());
         let options = Options {
-            upserts: ctx
-                .field("alwaysUpsert")
-                .is_none_or(|field| field.value != RawBsonRef::Boolean(false)),
+            upserts: upserts
+                .map(|field| field.bool())
+                .transpose()?
+                .unwrap_or(true),
             bypasses: ctx
                 .field(BYPASS)
                 .is_some_and(|field| banyan_document::is_true(field.value)),
         };
         check_mode(ctx)?;
+        if ctx.field("prepare").is_some_and(|field| !field.is_null()) {
+            let message = "applyOps command can't have 'prepare' field";
+            return Err(refuse(ErrorCode::BadValue, message));
+        }
+        oplog_conditions::check(ctx).await?;
         let mut results = RawArrayBuf::new();
         let mut applied = 0;
         for operation in &operations {
@@ -175,6 +257,12 @@ fn listed(operations: &bson::RawArray) -> Result<Vec<Operation<'_>>, CommandErro
             }
             Some(_) => return Err(illegal(format!("\"ns\" field is not a string: {position}"))),
         };
+        match get("o") {
+            Some(RawBsonRef::Document(_)) => {}
+            None if op == "c" => return Err(wrong_type("", "object", None)),
+            other if op == "c" => return Err(wrong_type("o", "object", other)),
+            _ => {}
+        }
         listed.push(Operation { op, ns, document });
     }
     Ok(listed)
@@ -205,15 +293,8 @@ impl<'a> Operation<'a> {
     fn object(&self, name: &str) -> Result<&'a RawDocument, CommandError> {
         match self.get(name) {
             Some(RawBsonRef::Document(document)) => Ok(document),
-            Some(other) => Err(refuse(
-                ErrorCode::TypeMismatch,
-                format!(
-                    "BSON field 'OplogEntryBase.{name}' is the wrong type '{}', expected type \
-                     'object'",
-                    kind::name(&other)
-                ),
-            )),
-            None => Err(refuse(
+            Some(other) if other != RawBsonRef::Null => Err(wrong_field(name, other, "object")),
+            _ => Err(refuse(
                 ErrorCode::Location(40414),
                 format!("BSON field 'OplogEntryBase.{name}' is missing but a required field"),
             )),
@@ -222,12 +303,16 @@ impl<'a> Operation<'a> {
 
     fn check_fields(&self) -> Result<(), CommandError> {
         for element in banyan_document::elements(self.document) {
-            let name = element.name();
-            if !FIELDS.contains(&name) {
-                return Err(refuse(
-                    ErrorCode::Location(40415),
-                    format!("BSON field 'OplogEntryBase.{name}' is an unknown field."),
-                ));
+            let (name, value) = (element.name(), element.value());
+            match FIELDS.iter().find(|(known, _)| *known == name) {
+                Some(_) if value == RawBsonRef::Null => {}
+                Some((_, form)) => form.check(name, value)?,
+                None => {
+                    return Err(refuse(
+                        ErrorCode::Location(40415),
+                        format!("BSON field 'OplogEntryBase.{name}' is an unknown field."),
+                    ));
+                }
             }
         }
         Ok(())
@@ -255,8 +340,8 @@ impl<'a> Operation<'a> {
             refuse(
                 ErrorCode::NoSuchKey,
                 format!(
-                    "Failed to apply {what} due to missing _id: {:?}",
-                    self.document
+                    "Failed to apply {what} due to missing _id: {}",
+                    errors::shown(RawBsonRef::Document(self.document))
                 ),
             )
         })
@@ -304,10 +389,6 @@ fn apply<'f>(
             "u" => update(ctx, options, operation).await.map_err(Failure::from),
             "d" => delete(ctx, operation).await.map_err(Failure::from),
             "c" => command(ctx, options, operation, depth).await,
-            "db" => Err(Failure::Command(refuse(
-                ErrorCode::InvalidNamespace,
-                format!("invalid ns: {}", operation.ns),
-            ))),
             other => Err(Failure::Operation(refuse(
                 ErrorCode::BadValue,
                 format!(
@@ -370,30 +451,65 @@ async fn update(
     let id = operation.id(query, "update")?;
     let place = operation.collection()?;
     let upserts = options.upserts || operation.get("b") == Some(RawBsonRef::Boolean(true));
-    let version = banyan_document::field(update, "$v").and_then(banyan_document::Number::from_raw);
-    match version.map(|version| version.to_i64_saturating()) {
-        None | Some(1) => {}
-        Some(2) => return differ(ctx, (options, upserts), operation, id, update).await,
+    let version = banyan_document::field(update, "$v");
+    let replaces = banyan_document::field(update, "_id").is_some();
+    match version.map(|version| banyan_document::Number::from_raw(version)) {
+        _ if replaces => {}
+        None => {}
+        Some(Some(version)) if version.to_i64_exact() == Some(1) => {}
+        Some(Some(version)) if version.to_i64_exact() == Some(2) => {
+            return differ(ctx, (options, upserts), operation, id, update).await;
+        }
         Some(_) => {
-            let shown = banyan_document::field(update, "$v");
             return Err(refuse(
                 ErrorCode::Location(4772600),
                 format!(
-                    "Expected _id field or $v field missing or $v:1/$v:2, but got: $v: {shown:?}"
+                    "Expected _id field or $v field missing or $v:1/$v:2, but got: $v: {}",
+                    version.map(errors::shown).unwrap_or_default()
                 ),
             ));
         }
     }
     let mut plain = RawDocumentBuf::new();
     for (name, value) in update.iter().flatten() {
-        if name.as_str() != "$v" {
-            plain.append(name, value);
+        match name.as_str() {
+            "$v" => {}
+            name if !replaces && !name.starts_with('$') => {
+                return Err(refuse(
+                    ErrorCode::FailedToParse,
+                    format!(
+                        "Unknown modifier: {name}. Expected a valid update modifier or \
+                         pipeline-style update specified as an array"
+                    ),
+                ));
+            }
+            _ => plain.append(name, value),
         }
     }
-    let reply = run_statement(ctx, options, place, statement(with_id(id), &plain, upserts)).await?;
+    if plain.is_empty() {
+        // It changes nothing, and replaces nothing either.
+        plain.append(cstr!("$set"), RawDocumentBuf::new());
+    }
+    let written = statement(with_id(id), &plain, upserts);
+    let reply = run_statement(ctx, options, place, written).await;
+    let reply = match replaces {
+        true => reply.map_err(keeps_id)?,
+        false => reply?,
+    };
     match matched(&reply) {
         0 => Err(not_updated(operation, update)),
         _ => Ok(()),
+    }
+}
+
+/// What MongoDB says where the document would have another `_id`.
+fn keeps_id(error: CommandError) -> CommandError {
+    match error.code {
+        ErrorCode::ImmutableField => refuse(
+            ErrorCode::Location(13596),
+            "in Collection::updateDocument _id mismatch",
+        ),
+        _ => error,
     }
 }
 
@@ -465,8 +581,8 @@ async fn differ(
         let is_new = from.iter().count() == 1 && upserts;
         let after = apply_oplog(&from, diff).map_err(errors::query)?;
         let written = statement(filter, &after, is_new);
-        let reply = run_statement(ctx, options, place, written).await?;
-        if matched(&reply) > 0 {
+        let reply = run_statement(ctx, options, place, written).await;
+        if matched(&reply.map_err(keeps_id)?) > 0 {
             return Ok(());
         }
         ctx.check_interrupt()?;
@@ -517,20 +633,28 @@ async fn command(
     depth: usize,
 ) -> Result<(), Failure> {
     let o = operation.object("o")?;
-    let database = operation
-        .ns
-        .split_once('.')
-        .map_or(operation.ns, |(database, _)| database);
     let first = banyan_document::elements(o).next();
     let name = first.as_ref().map_or("", |first| first.name());
     let name = match name {
-        "deleteIndex" | "deleteIndexes" => "dropIndexes",
+        "deleteIndexes" => "dropIndexes",
         name => name,
     };
-    if matches!(
+    let is_build = matches!(
         name,
         "abortIndexBuild" | "commitIndexBuild" | "createIndexes" | "startIndexBuild"
-    ) {
+    );
+    let known = COMMANDS.iter().find(|(known, _)| *known == name);
+    if known.is_none() && !is_build && name != "applyOps" {
+        return Err(Failure::Command(refuse(
+            ErrorCode::BadValue,
+            format!(
+                "Unknown oplog entry command type: {name} Object field: {}",
+                errors::shown(RawBsonRef::Document(o))
+            ),
+        )));
+    }
+    let (database, _) = operation.collection()?;
+    if is_build {
         return Err(Failure::Operation(refuse(
             ErrorCode::CommandNotSupported,
             format!("The {name} operation is not supported in applyOps mode"),
@@ -539,12 +663,7 @@ async fn command(
     if name == "applyOps" {
         return apply_inner(ctx, options, o, depth + 1).await;
     }
-    let Some((_, passed)) = COMMANDS.iter().find(|(known, _)| *known == name) else {
-        return Err(Failure::Command(refuse(
-            ErrorCode::BadValue,
-            format!("Unknown oplog entry command type: {name} Object field: {o:?}"),
-        )));
-    };
+    let passed = known.map_or(&[][..], |(_, passed)| passed);
     let mut body = RawDocumentBuf::new();
     for (position, (field, value)) in o.iter().flatten().enumerate() {
         match (position, field.as_str()) {
@@ -579,6 +698,19 @@ fn apply_inner<'f>(
         if depth >= DEPTH_MAX {
             let message = "applyOps is nested too deep";
             return Err(Failure::Command(refuse(ErrorCode::FailedToParse, message)));
+        }
+        let says = |name| banyan_document::field(o, name).is_some_and(banyan_document::is_true);
+        if says("prepare") {
+            return Err(Failure::Operation(refuse(
+                ErrorCode::Location(51145),
+                "prepare applyOps oplog entry is only used internally by secondaries.",
+            )));
+        }
+        if says("partialTxn") {
+            return Err(Failure::Operation(refuse(
+                ErrorCode::Location(31056),
+                "applyOps command can't have 'partialTxn' field.",
+            )));
         }
         let list = match banyan_document::field(o, "applyOps") {
             Some(RawBsonRef::Array(list)) => list,

@@ -107,18 +107,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     }
     let mut key = None;
     if let Some((_, series)) = &measured {
-        time_series::options::refuse_others(ctx)?;
-        refuse_for_views(ctx)?;
-        if asked
-            .as_ref()
-            .is_some_and(|option| option.expires.is_some())
-        {
-            return Err(CommandError::new(
-                ErrorCode::InvalidOptions,
-                "TTL indexes are not supported for time-series collections. Please refer to the \
-                 documentation and use the top-level 'expireAfterSeconds' option instead",
-            ));
-        }
+        refuse_expiring(asked.as_ref())?;
         key = asked
             .as_ref()
             .and_then(|option| option.pattern)
@@ -168,9 +157,19 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
             false => CommandError::new(ErrorCode::NamespaceNotFound, "ns does not exist"),
         });
     };
+    let series = banyan_replication::time_series::of(&collection);
+    if series.is_some() {
+        refuse_expiring(asked.as_ref())?;
+    }
+    // An index that is not there is told before options that the collection cannot have.
+    if let Some(option) = &asked {
+        option.find(&collection)?;
+    }
+    if series.is_some() {
+        time_series::options::refuse_others(ctx)?;
+    }
     refuse_for_views(ctx)?;
     let seconds = ctx.field(EXPIRE).map(clustered::parse_change).transpose()?;
-    let series = banyan_replication::time_series::of(&collection);
     if series.is_none() && given("timeseries").is_some() {
         return Err(CommandError::new(
             ErrorCode::InvalidOptions,
@@ -284,6 +283,18 @@ pub fn plan(
     }
     reply.append(cstr!("ok"), 1.0);
     Ok((list, reply))
+}
+
+/// Measurements go with their buckets, and by no index.
+fn refuse_expiring(asked: Option<&IndexOption<'_>>) -> Result<(), CommandError> {
+    match asked.is_some_and(|option| option.expires.is_some()) {
+        false => Ok(()),
+        true => Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "TTL indexes are not supported for time-series collections. Please refer to the \
+             documentation and use the top-level 'expireAfterSeconds' option instead",
+        )),
+    }
 }
 
 /// A view has a definition and nothing else that could be changed.

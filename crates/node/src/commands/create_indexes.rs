@@ -282,6 +282,15 @@ impl<'a> Present<'a> {
         }
     }
 
+    fn has_documents(&self, ctx: &CommandContext<'_>) -> Result<bool, CommandError> {
+        let Some(collection) = self.collection else {
+            return Ok(false);
+        };
+        let (_, snapshot) = ctx.view();
+        let (documents, _) = snapshot.counts(collection.id).map_err(errors::storage)?;
+        Ok(documents > 0)
+    }
+
     fn is_capped(&self) -> bool {
         self.collection
             .is_some_and(|collection| collection.is_capped)
@@ -314,7 +323,7 @@ fn fresh(
             continue;
         }
         if is_known(fresh.iter(), &spec)? {
-            return Err(identical(&spec));
+            return Err(identical(&spec, present.has_documents(ctx)?));
         }
         check_text(present.indexes.iter().chain(&fresh), &spec)?;
         if present.is_capped() && spec.get(EXPIRE).is_ok_and(|seconds| seconds.is_some()) {

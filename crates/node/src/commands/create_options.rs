@@ -122,16 +122,21 @@ fn bad(message: &str) -> CommandError {
     CommandError::new(ErrorCode::BadValue, message)
 }
 
+/// Views and time-series collections have no encrypted fields.
+pub fn encrypted_elsewhere() -> CommandError {
+    location(
+        6346401,
+        "Encrypted fields cannot be used with views or timeseries collections",
+    )
+}
+
 /// Queries on encrypted fields are for members of sets, and not made here.
 fn refuse_encrypted(ctx: &CommandContext<'_>, field: Field<'_>) -> Result<(), CommandError> {
     check_encrypted_form(field)?;
     let is_set = ctx.node.replication.is_replica_set();
     let present = |name| ctx.field(name).is_some_and(|field| !field.is_null());
     if present("viewOn") || present("timeseries") {
-        return Err(location(
-            6346401,
-            "Encrypted fields cannot be used with views or time-series collections",
-        ));
+        return Err(encrypted_elsewhere());
     }
     if present("capped") {
         return Err(location(

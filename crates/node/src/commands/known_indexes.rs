@@ -18,8 +18,14 @@ pub fn is_text(spec: &RawDocument) -> bool {
     key.is_ok_and(|key| key.get_str(banyan_text::TERM_FIELD).is_ok())
 }
 
-/// One command asks for one index twice.
-pub fn identical(spec: &RawDocument) -> CommandError {
+/// One command asks for one index twice: that is two builds where there are documents to build them of.
+pub fn identical(spec: &RawDocument, are_built: bool) -> CommandError {
+    if are_built {
+        return CommandError::new(
+            ErrorCode::OperationFailed,
+            "Cannot build two identical indexes. Try again without duplicate indexes.",
+        );
+    }
     let name = spec.get_str("name").unwrap_or_default();
     CommandError::new(
         ErrorCode::IndexAlreadyExists,

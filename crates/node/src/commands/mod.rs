@@ -76,6 +76,7 @@ mod list_indexes;
 mod lock_info;
 mod log_application_message;
 mod log_rotate;
+mod oplog_conditions;
 mod out;
 mod ping;
 mod pipeline_rows;

@@ -337,7 +337,7 @@ async fn merge_into(
             return Ok(());
         }
         let documents = batch.iter().map(|row| with_id(row));
-        let mut write = merge.command(documents, collator).map_err(errors::query)?;
+        let mut write = merge.command(documents).map_err(errors::query)?;
         validation::pass_on(ctx, &mut write)?;
         let reply = run(ctx, database, write).await?;
         let matched = reply.get_i32("n").unwrap_or(0);

@@ -27,7 +27,7 @@ use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 use parking_lot::Mutex;
 
 use super::coll_stats::{self, append_storage_stats};
-use super::time_series;
+use super::time_series::{self, indexes::to_measurements};
 use super::{
     current_op, list_catalog, list_cluster_catalog, plan_cache, query_settings, query_stats,
 };
@@ -429,9 +429,21 @@ pub fn documents(
             .map(|document| vec![document])
         }
         "$indexStats" => {
-            let found = existing(ctx, collection).ok();
-            let indexes = found.iter().flat_map(|(_, found)| &found.indexes);
-            Ok(indexes.map(|index| index_stats(ctx, index)).collect())
+            if let Ok((_, found)) = existing(ctx, collection) {
+                let indexes = found.indexes.iter();
+                return Ok(indexes
+                    .map(|index| index_stats(ctx, index, &index.spec))
+                    .collect());
+            }
+            let measured = collection.and_then(|name| time_series::named(ctx, name));
+            let Some((buckets, series)) = measured else {
+                return Ok(Vec::new());
+            };
+            let told = buckets.indexes.iter().filter_map(|index| {
+                let spec = to_measurements(&index.spec, &series)?;
+                Some(index_stats(ctx, index, &spec))
+            });
+            Ok(told.collect())
         }
         CURRENT_OP => {
             check_place(ctx, CURRENT_OP)?;
@@ -585,9 +597,13 @@ fn stats_of(
     Ok(document)
 }
 
-fn index_stats(ctx: &CommandContext<'_>, index: &banyan_storage::Index) -> RawDocumentBuf {
+fn index_stats(
+    ctx: &CommandContext<'_>,
+    index: &banyan_storage::Index,
+    spec: &RawDocument,
+) -> RawDocumentBuf {
     let mut document = rawdoc! { "name": index.name.as_str() };
-    if let Ok(key) = index.spec.get_document("key") {
+    if let Ok(key) = spec.get_document("key") {
         document.append(cstr!("key"), key);
     }
     document.append(cstr!("host"), ctx.node.info.address.as_str());
@@ -598,6 +614,6 @@ fn index_stats(ctx: &CommandContext<'_>, index: &banyan_storage::Index) -> RawDo
         cstr!("accesses"),
         rawdoc! { "ops": operations, "since": since },
     );
-    document.append(cstr!("spec"), index.spec.clone());
+    document.append(cstr!("spec"), spec.to_owned());
     document
 }

@@ -64,21 +64,21 @@ pub fn statement_ids(ctx: &CommandContext<'_>, count: usize) -> Result<Statement
         .into_iter()
         .map(|id| params::number(id.ok()?).and_then(|id| i32::try_from(id).ok()))
         .collect();
-    if ctx.generic.stmt_id.is_some() {
-        return Err(CommandError::new(
-            ErrorCode::InvalidOptions,
-            "May not specify both stmtId and stmtIds in write command.",
-        ));
-    }
     let listed = ids.as_ref().map_or(0, Vec::len);
-    match ids.filter(|ids| ids.len() == count) {
-        Some(ids) => Ok(StatementIds::Listed(ids)),
-        None => Err(CommandError::new(
+    let Some(ids) = ids.filter(|ids| ids.len() == count) else {
+        return Err(CommandError::new(
             ErrorCode::InvalidLength,
             format!(
                 "Number of statement ids must match the number of batch entries. Got {listed} \
                  statement ids but {count} operations."
             ),
+        ));
+    };
+    match ctx.generic.stmt_id {
+        None => Ok(StatementIds::Listed(ids)),
+        Some(_) => Err(CommandError::new(
+            ErrorCode::InvalidOptions,
+            "May not specify both stmtId and stmtIds in write command.",
         )),
     }
 }

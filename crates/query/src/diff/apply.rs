@@ -1,6 +1,6 @@
 //! A difference, as MongoDB's oplog has it, applied to a document.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use banyan_document::DocumentWriter;
 use banyan_document::element::{elements, field, items};
@@ -21,7 +21,80 @@ pub fn apply_oplog(
     document: &RawDocument,
     diff: &RawDocument,
 ) -> Result<RawDocumentBuf, QueryError> {
+    check_document(diff, 0)?;
     document_with(document, diff, 0)
+}
+
+/// Whether a difference of a document is one, whatever it meets: its sections are in order, and none
+/// says something of a field of which another one has.
+fn check_document(diff: &RawDocument, depth: usize) -> Result<(), QueryError> {
+    if depth > MAX_DEPTH {
+        return wrong(4770503, "The diff is nested too deep");
+    }
+    if diff.is_empty() {
+        return wrong(4770500, "Expected diff to be non-empty");
+    }
+    let mut known = HashSet::new();
+    let mut twice = |name: &str| match known.insert(name.to_owned()) {
+        true => Ok(()),
+        false => wrong(4728000, format!("duplicate field name in diff: {name}")),
+    };
+    let mut before = 0;
+    for element in elements(diff) {
+        let name = element.name();
+        let place = match name {
+            "d" => 1,
+            "u" => 2,
+            "i" => 3,
+            _ if name.starts_with('s') => 4,
+            _ => 0,
+        };
+        if place == 0 || place < before || (place == before && place < 4) {
+            return wrong(
+                4770503,
+                format!("Unexpected section: {name} in document diff"),
+            );
+        }
+        before = place;
+        let section = section(name, element.value())?;
+        match name.strip_prefix('s') {
+            Some(path) => {
+                twice(path)?;
+                check_below(section, depth + 1)?;
+            }
+            None => elements(section).try_for_each(|field| twice(field.name()))?,
+        }
+    }
+    Ok(())
+}
+
+fn check_below(diff: &RawDocument, depth: usize) -> Result<(), QueryError> {
+    let mut sections = elements(diff);
+    let header = sections.next().filter(|header| header.name() == "a");
+    let Some(header) = header else {
+        return check_document(diff, depth);
+    };
+    if header.value() != RawBsonRef::Boolean(true) {
+        return wrong(4770520, "Expected array header to be value true");
+    }
+    for (at, element) in sections.enumerate() {
+        let (name, value) = (element.name(), element.value());
+        if name == "l" && at == 0 {
+            if !matches!(value, RawBsonRef::Int32(_)) {
+                return wrong(4770507, "Expected l section to be type int");
+            }
+        } else if name.len() < 2 {
+            return wrong(
+                4770521,
+                format!(
+                    "expected field name to be at least two characters long, but found: {name}"
+                ),
+            );
+        } else if name.starts_with('s') {
+            check_below(section(name, value)?, depth + 1)?;
+        }
+    }
+    Ok(())
 }
 
 fn wrong<T>(code: u32, message: impl Into<String>) -> Result<T, QueryError> {

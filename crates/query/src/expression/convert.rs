@@ -260,6 +260,10 @@ fn run<'a>(value: RawBsonRef<'a>, target: Target, env: &Env<'a>) -> Result<Value
     Ok(Some(match target {
         Target::Bool => RawBsonRef::Boolean(is_true(Some(value))),
         Target::Int => match integer(value, target)? {
+            // A double is held against the range before its fraction goes, a decimal behind that.
+            Some(_) if matches!(value, RawBsonRef::Double(v) if !INT32.contains(&v)) => {
+                return overflow(value);
+            }
             Some(v) => match i32::try_from(v) {
                 Ok(v) => RawBsonRef::Int32(v),
                 Err(_) => match value {
@@ -297,6 +301,8 @@ fn run<'a>(value: RawBsonRef<'a>, target: Target, env: &Env<'a>) -> Result<Value
         Target::Other(_) => return unsupported(value, target),
     }))
 }
+
+const INT32: std::ops::RangeInclusive<f64> = i32::MIN as f64..=i32::MAX as f64;
 
 /// The integer part; `None` where it does not fit 64 bits.
 fn integer(value: RawBsonRef<'_>, target: Target) -> Result<Option<i64>> {

@@ -17,6 +17,8 @@ use crate::expression::{Expression, FieldPath, check_variable_name};
 /// The variable that is the result itself.
 const NEW: &str = "new";
 const PARSER: &str = "$merge";
+/// The index that is unique without saying so.
+const ID_INDEX: &str = "_id_";
 
 #[derive(Clone, Debug)]
 pub struct Merge {
@@ -315,19 +317,20 @@ impl Merge {
         })
     }
 
-    /// Whether each document finds one of the target at most: by `_id` or, as one of the target's
-    /// indexes ensures for strings as `collator` compares them, by the fields of `on`.
+    /// Whether each document finds one of the target at most: by `_id` unless fields are named, or, as
+    /// one of the target's indexes ensures for strings as `collator` compares them, by these. A target
+    /// that is not there yet, which has no indexes, will have that of `_id`.
     pub fn finds_one<'i>(
         &self,
         indexes: impl IntoIterator<Item = &'i RawDocument>,
         collator: Option<&Collator>,
     ) -> Result<(), QueryError> {
         let on: BTreeSet<&str> = self.on.iter().map(String::as_str).collect();
-        let by_id = on.is_empty() || on.iter().eq(&["_id"]);
-        if by_id
-            || indexes
-                .into_iter()
-                .any(|index| ensures(index, &on, collator))
+        let mut indexes = indexes.into_iter().peekable();
+        let is_id = on.iter().eq(&["_id"]);
+        if on.is_empty()
+            || (is_id && indexes.peek().is_none())
+            || indexes.any(|index| ensures(index, &on, collator))
         {
             return Ok(());
         }
@@ -337,11 +340,11 @@ impl Merge {
         )
     }
 
-    /// The command that brings these results into the target. Each has its `_id`.
+    /// The command that brings these results into the target. Each has its `_id`. Documents are found
+    /// as the target compares strings, whatever the pipeline's way.
     pub fn command(
         &self,
         results: impl IntoIterator<Item = impl Borrow<RawDocument>>,
-        collator: Option<&Collator>,
     ) -> Result<RawDocumentBuf, QueryError> {
         let mut statements = RawArrayBuf::new();
         if matches!(self.when_matched, WhenMatched::Fail) {
@@ -353,7 +356,7 @@ impl Merge {
             return Ok(rawdoc! { "insert": self.collection.as_str(), "documents": statements });
         }
         for result in results {
-            statements.push(self.statement(result.borrow(), collator)?);
+            statements.push(self.statement(result.borrow())?);
         }
         let mut command = rawdoc! { "update": self.collection.as_str(), "updates": statements };
         if let WhenMatched::Pipeline(pipeline) = &self.when_matched
@@ -397,11 +400,7 @@ impl Merge {
     }
 
     /// The update of one result.
-    fn statement(
-        &self,
-        result: &RawDocument,
-        collator: Option<&Collator>,
-    ) -> Result<RawDocumentBuf, QueryError> {
+    fn statement(&self, result: &RawDocument) -> Result<RawDocumentBuf, QueryError> {
         let upsert = self.when_not_matched == WhenNotMatched::Insert;
         let mut statement = rawdoc! { "q": self.query(result)? };
         match &self.when_matched {
@@ -421,10 +420,6 @@ impl Merge {
             }
         }
         statement.append(cstr!("upsert"), upsert);
-        if let Some(collator) = collator {
-            let collation = collator.collation().to_document();
-            statement.append(cstr!("collation"), collation);
-        }
         Ok(statement)
     }
 }
@@ -512,7 +507,8 @@ fn ensures(index: &RawDocument, fields: &BTreeSet<&str>, collator: Option<&Colla
     let own = collation
         .and_then(|collation| Collator::parse(collation).ok())
         .flatten();
-    index.get_bool("unique").unwrap_or(false)
+    let is_id = index.get_str("name").is_ok_and(|name| name == ID_INDEX);
+    (is_id || index.get_bool("unique").unwrap_or(false))
         && index.get_document("partialFilterExpression").is_err()
         && keyed == *fields
         && own.as_ref() == collator

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::error::QueryError;
 use crate::filter::ArrayPosition;
 
-pub(crate) use parse::check_middle;
+pub(crate) use parse::{check_middle, remaining};
 pub use tree::Projection;
 
 impl Projection {

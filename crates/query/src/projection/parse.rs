@@ -375,6 +375,15 @@ fn slice_of(value: RawBsonRef<'_>) -> Option<Slice> {
     })
 }
 
+/// What MongoDB tells of a path where it meets another one, of what it has from there on: the last field
+/// that they share as well, unless that is the first one of the path.
+pub(crate) fn remaining<'p>(path: &str, from_there: &'p str) -> &'p str {
+    match from_there.split_once('.') {
+        Some((_, below)) if from_there == path => below,
+        _ => from_there,
+    }
+}
+
 impl Fields {
     fn insert(&mut self, path: &str, rule: Rule) -> Result<(), QueryError> {
         let Ok(parsed) = Path::parse(path) else {
@@ -395,7 +404,8 @@ impl Fields {
             match fields.rules.value_mut(at) {
                 Rule::Fields(inner) => fields = inner,
                 _ => {
-                    let rest = parsed.parts()[depth + 1..].join(".");
+                    let rest = parsed.parts()[depth..].join(".");
+                    let rest = remaining(path, &rest);
                     return error(
                         31249,
                         format!("Path collision at {path} remaining portion {rest}"),

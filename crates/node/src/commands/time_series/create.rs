@@ -13,6 +13,7 @@ use bson::raw::CString;
 use bson::{RawDocumentBuf, cstr, rawdoc};
 
 use super::super::clustered::CLUSTERED;
+use super::super::create_options;
 use super::super::images::{IMAGES, RECORD_IMAGES};
 use super::super::table::CommandResult;
 use super::invalid;
@@ -54,6 +55,10 @@ pub fn parse(ctx: &CommandContext<'_>) -> Result<Option<TimeSeries>, CommandErro
     let namespace = ctx.namespace()?;
     if ctx.field("pipeline").is_some() && ctx.field("viewOn").is_none() {
         return Err(invalid("'pipeline' requires 'viewOn' to also be specified"));
+    }
+    let is_encrypted = ctx.field("encryptedFields");
+    if is_encrypted.is_some_and(|field| !field.is_null()) {
+        return Err(create_options::encrypted_elsewhere());
     }
     let fields = params::fields("create", ctx.body());
     let is_refused = |field: &Field<'_>| {

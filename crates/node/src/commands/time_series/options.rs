@@ -6,7 +6,7 @@ use banyan_replication::write::validation::{ACTION, LEVEL, VALIDATOR};
 use banyan_wire::CommandError;
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
-use super::super::images::IMAGES;
+use super::super::images::{IMAGES, RECORD_IMAGES};
 use super::create::granularity;
 use super::invalid;
 use crate::context::CommandContext;
@@ -15,7 +15,7 @@ use crate::params::{self, Field};
 const PARSER: &str = "collMod.timeseries";
 
 /// Options that a time-series collection cannot have.
-const REFUSED: &[&str] = &[VALIDATOR, LEVEL, ACTION, IMAGES];
+const REFUSED: &[&str] = &[VALIDATOR, LEVEL, ACTION, IMAGES, RECORD_IMAGES];
 
 pub fn refuse_others(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
     let fields = params::fields("collMod", ctx.body());

@@ -7,7 +7,7 @@ use bson::{RawBsonRef, RawDocument};
 use banyan_document::path;
 
 use super::join::{Join, Take};
-use super::specification::Lookup;
+use super::specification::{Brought, Lookup};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::{Arena, Expression};
 use crate::pipeline::foreign::Reader;
@@ -26,7 +26,10 @@ pub(super) struct Finder {
 
 impl Finder {
     pub fn new(lookup: Arc<Lookup>, start: &Start<'_>) -> Result<Finder, QueryError> {
-        let reader = Reader::new(lookup.from.as_ref(), start.sources, "$lookup")?;
+        // Who brings documents reads none.
+        let from = lookup.from.as_ref();
+        let from = from.filter(|_| lookup.brought == Brought::Nothing);
+        let reader = Reader::new(from, start.sources, "$lookup")?;
         let variables = lookup.variables.iter();
         Ok(Finder {
             variables: variables.map(|(_, v)| v.bind(start.variables)).collect(),

@@ -11,7 +11,7 @@ use bson::{RawBson, RawBsonRef, RawDocument};
 use parking_lot::Mutex;
 
 use super::kept::{Keeper, Kept};
-use super::specification::Lookup;
+use super::specification::{Brought, Lookup};
 use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::expression::FieldComparison;
@@ -98,6 +98,9 @@ impl Join {
     /// Whether reading all foreign documents once saves something.
     fn is_worth_keeping(&self) -> bool {
         let lookup = &self.lookup;
+        if lookup.brought == Brought::ForEach {
+            return false;
+        }
         // What is near a point is found by an index, and may be as many as there are.
         if lookup.leading.is_near() {
             return false;
@@ -138,6 +141,9 @@ impl Join {
         };
         let Some((kept, values)) = kept else {
             let query = self.query(local, variables)?;
+            if lookup.brought != Brought::Nothing {
+                return self.find_brought(&query, variables, take);
+            }
             let documents = self.reader.documents(&query)?;
             let mut through = Through::new(&[&lookup.before, &lookup.within], self, variables)?;
             for document in documents {
@@ -154,6 +160,26 @@ impl Join {
                 Flow::Stop => ControlFlow::Break(()),
                 Flow::Continue | Flow::Full => ControlFlow::Continue(()),
             })
+        })?;
+        through.drain(take)
+    }
+
+    /// Hands on those of the documents that the pipeline brings that the query asks for.
+    fn find_brought(
+        &self,
+        query: &ForeignQuery,
+        variables: &Variables,
+        take: &mut Take<'_>,
+    ) -> Result<(), QueryError> {
+        let filter = query.filter()?;
+        let brought = Through::new(&[&self.lookup.before], self, variables)?;
+        let mut through = Through::new(&[&self.lookup.within], self, variables)?;
+        brought.drain(&mut |document| {
+            self.budget.spend_bytes(document.as_bytes().len())?;
+            if !through.stopped && filter.try_matches(document)? {
+                through.push(document, take)?;
+            }
+            Ok(())
         })?;
         through.drain(take)
     }

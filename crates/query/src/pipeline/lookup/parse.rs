@@ -6,7 +6,7 @@ use bson::{RawBsonRef, RawDocument};
 
 use banyan_document::field;
 
-use super::specification::{self, Equality, Lookup, UNWIND, failed};
+use super::specification::{self, Brought, Equality, Lookup, UNWIND, failed};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, show, type_name};
@@ -160,7 +160,15 @@ pub(in crate::pipeline) fn parse(
         return Err(text_score::not_first());
     }
     let mut independent = pipeline.independent(first, end);
-    if equality.is_some() {
+    let brought = match (&equality, pipeline.source()) {
+        (Some(_), Some(_)) if independent == 0 => Brought::ForEach,
+        (Some(_), Some(_)) => Brought::Once,
+        _ => Brought::Nothing,
+    };
+    if brought != Brought::Nothing {
+        // The equality is behind the documents.
+        independent = 1;
+    } else if equality.is_some() {
         // The equality comes first; only filters may be moved before it.
         let stages = pipeline.stages().take(independent);
         independent = stages.take_while(|stage| stage.is::<Match>()).count();
@@ -181,6 +189,7 @@ pub(in crate::pipeline) fn parse(
         leading,
         before,
         within,
+        brought,
         has_pipeline: arguments.pipeline.is_some(),
         unwind,
         constants,

@@ -29,6 +29,7 @@ pub struct Lookup {
     pub(super) before: Pipeline,
     /// and what they go through for each document.
     pub(super) within: Pipeline,
+    pub(super) brought: Brought,
     /// Whether one was written at all.
     pub(super) has_pipeline: bool,
     /// The `$unwind` of the field with the results, which then need not be put into one array.
@@ -37,6 +38,17 @@ pub struct Lookup {
     pub(super) constants: Vec<Arc<dyn BoundConstant>>,
     /// How the values that join are compared as strings.
     pub(super) collator: Option<Collator>,
+}
+
+/// The documents that the pipeline of a stage with an equality brings itself, in its first stage, which
+/// is what is before all others then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Brought {
+    Nothing,
+    /// The same ones for each document.
+    Once,
+    /// Variables have a part in them.
+    ForEach,
 }
 
 #[derive(Clone, Debug)]

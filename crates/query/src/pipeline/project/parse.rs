@@ -138,12 +138,10 @@ fn collision(path: &FieldPath, collision: &Collision) -> QueryError {
             format!("Path collision at {path}"),
         );
     }
+    let remaining = projection::remaining(&path.to_string(), &collision.remaining).to_owned();
     QueryError::new(
         ErrorKind::Location(31249),
-        format!(
-            "Path collision at {path} remaining portion {}",
-            collision.remaining
-        ),
+        format!("Path collision at {path} remaining portion {remaining}"),
     )
 }
 

@@ -54,7 +54,7 @@ impl Tree {
                 Action::Nested(tree) => tree.insert(rest, action)?,
                 _ => {
                     return Err(Collision {
-                        remaining: rest.join("."),
+                        remaining: parts.join("."),
                     });
                 }
             },
@@ -108,5 +108,6 @@ impl Tree {
 }
 
 pub(super) struct Collision {
+    /// From the field on that has an action already; empty where nothing is below it.
     pub remaining: String,
 }
