@@ -15,6 +15,15 @@ pub enum Told {
     Closed,
 }
 
+/// What a server finds fault with, by its code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The command; there are replies without a code.
+    Command(Option<i64>),
+    /// The first statement that failed, and its place.
+    Write(Option<i64>, Option<i64>),
+}
+
 /// How one answer differs from the one that is expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
@@ -32,6 +41,23 @@ impl Told {
         match self {
             Told::Reply { reply, .. } => !is_ok(reply) || reply.get("writeErrors").is_some(),
             _ => false,
+        }
+    }
+
+    /// The fault that an error names.
+    pub fn fault(&self) -> Option<Fault> {
+        let Told::Reply { reply, .. } = self else {
+            return None;
+        };
+        if !is_ok(reply) {
+            return Some(Fault::Command(reply.number("code")));
+        }
+        match reply.get("writeErrors")? {
+            Shape::Array(errors) => {
+                let first = errors.first()?;
+                Some(Fault::Write(first.number("index"), first.number("code")))
+            }
+            _ => None,
         }
     }
 
@@ -345,6 +371,16 @@ mod tests {
             class(write, "{n: 0, ok: 1.0}"),
             "write code 28 -> ok at writeErrors"
         );
+    }
+
+    #[test]
+    fn faults_of_commands_and_statements() {
+        let bad = told("{ok: 0.0, code: 2, codeName: \"BadValue\"}");
+        assert_eq!(bad.fault(), Some(Fault::Command(Some(2))));
+        let write = told("{n: 0, writeErrors: [{index: 1, code: 28}], ok: 1.0}");
+        assert_eq!(write.fault(), Some(Fault::Write(Some(1), Some(28))));
+        assert_eq!(told("{n: 0, ok: 1.0}").fault(), None);
+        assert_eq!(Told::Hung.fault(), None);
     }
 
     #[test]

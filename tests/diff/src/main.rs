@@ -71,6 +71,9 @@ struct HuntArguments {
     /// Plays stories only, or (false) none.
     #[arg(long)]
     stories: Option<bool>,
+    /// Also prints the cases of which it is proven that they have two faults.
+    #[arg(long)]
+    proven: bool,
 }
 
 fn main() -> Result<ExitCode> {
@@ -155,7 +158,8 @@ fn hunt(arguments: &HuntArguments) -> Result<ExitCode> {
         commands: arguments.commands.clone(),
         stories: arguments.stories,
     };
-    let hunt = Hunt::new(arguments.seed, first, operations, known, only);
+    let mut hunt = Hunt::new(arguments.seed, first, operations, known, only);
+    hunt.show_proven = arguments.proven;
     let started = Instant::now();
     let revive = |bench: &mut Bench| -> Result<()> {
         banyan.revive("Banyan", &runtime);
