@@ -163,8 +163,20 @@ fn replies(expected: &Shape, found: &Shape, order: Order) -> Option<Difference> 
     match (before.first(), after.first()) {
         (None, None) => None,
         (Some(missing), Some(_)) if before.len() == after.len() => {
+            // Rather one that is the same but for the order of its fields.
+            let sorted = |shape: &Shape| match shape {
+                Shape::Document(fields) => {
+                    let mut fields = fields.clone();
+                    fields.sort();
+                    fields
+                }
+                _ => Vec::new(),
+            };
+            let same_fields = |other: &&Shape| sorted(other) == sorted(missing);
             let same_id = |other: &&Shape| other.get("_id") == missing.get("_id");
-            let other = after.iter().find(same_id).unwrap_or(&after[0]);
+            let alike = after.iter().find(same_fields);
+            let other = alike.or_else(|| after.iter().find(same_id));
+            let other = other.unwrap_or(&after[0]);
             values("results", missing, other)
         }
         (missing, extra) => Some(Difference {

@@ -26,8 +26,8 @@ pub struct Hunt {
     pub operations: usize,
     pub known: Known,
     pub only: Only,
-    /// Prints the cases that a proof has taken in.
-    pub show_proven: bool,
+    /// Prints the cases as they are found: those that a proof has taken in, and those that are new.
+    pub is_verbose: bool,
     next: AtomicU64,
     done: AtomicUsize,
     found: Mutex<Found>,
@@ -106,7 +106,7 @@ impl Hunt {
             operations,
             known,
             only,
-            show_proven: false,
+            is_verbose: false,
             next: AtomicU64::new(first),
             done: AtomicUsize::new(0),
             found: Mutex::default(),
@@ -201,7 +201,7 @@ impl Hunt {
             let answers = |case: &Case| bench.faults(case);
             let proven = self.known.absorb_proven(&small, &difference, answers);
             if proven.is_some() {
-                if self.show_proven {
+                if self.is_verbose {
                     println!(
                         "\n++ {} --case {number}\n{}",
                         difference.class,
@@ -210,6 +210,13 @@ impl Hunt {
                 }
                 return;
             }
+        }
+        if self.is_verbose {
+            println!(
+                "\n-- {} --case {number}\n{}",
+                difference.class,
+                small.shell_text()
+            );
         }
         let key = (difference.class.clone(), operators(&small.command));
         let finding = Finding {

@@ -39,8 +39,9 @@ struct Entry {
     path: Vec<String>,
     /// Against the text of the command.
     text: Vec<String>,
-    /// Against the text of one of the commands of a story that came before.
-    before: Vec<String>,
+    /// Against the text of one of the commands of a story that came before: one of the patterns of
+    /// each list.
+    before: Vec<Vec<String>>,
     proof: Option<Proof>,
     absorbed: AtomicUsize,
     /// What was taken in by a proof, by its class.
@@ -173,7 +174,7 @@ impl Entry {
             "found" => self.found = list(),
             "path" => self.path = list(),
             "text" => self.text = list(),
-            "before" => self.before = list(),
+            "before" => self.before.push(list()),
             "proof" if value == "each alone" => self.proof = Some(Proof::EachAlone),
             "proof" => bail!("{value} is no proof"),
             _ => bail!("{field} is no field of an entry"),
@@ -182,9 +183,8 @@ impl Entry {
     }
 
     fn follows(&self, before: &[String]) -> bool {
-        let mut named = self.before.iter();
-        self.before.is_empty()
-            || named.any(|pattern| before.iter().any(|text| matches(pattern, text)))
+        let came = |pattern: &String| before.iter().any(|text| matches(pattern, text));
+        self.before.iter().all(|patterns| patterns.iter().any(came))
     }
 
     fn takes(&self, command: &Document, text: &str, difference: &Difference) -> bool {
@@ -257,6 +257,10 @@ mod tests {
         assert!(taken(Some(series)));
         assert!(!taken(Some("{create: \"s\"}")));
         assert!(!taken(None));
+        let both = "[a]\nreason: x\nclass: y\nbefore: *timeseries: *\nbefore: *other*";
+        let known = Known::parse(both).unwrap();
+        let taken = known.absorb(&case(insert, Some(series)), &difference("y"));
+        assert_eq!(taken, None);
     }
 
     #[test]

@@ -71,9 +71,9 @@ struct HuntArguments {
     /// Plays stories only, or (false) none.
     #[arg(long)]
     stories: Option<bool>,
-    /// Also prints the cases of which it is proven that they have two faults.
+    /// Prints the cases as they are found, also those that a proof has taken in.
     #[arg(long)]
-    proven: bool,
+    verbose: bool,
 }
 
 fn main() -> Result<ExitCode> {
@@ -159,7 +159,7 @@ fn hunt(arguments: &HuntArguments) -> Result<ExitCode> {
         stories: arguments.stories,
     };
     let mut hunt = Hunt::new(arguments.seed, first, operations, known, only);
-    hunt.show_proven = arguments.proven;
+    hunt.is_verbose = arguments.verbose;
     let started = Instant::now();
     let revive = |bench: &mut Bench| -> Result<()> {
         banyan.revive("Banyan", &runtime);
