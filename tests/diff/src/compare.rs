@@ -20,8 +20,8 @@ pub enum Told {
 pub enum Fault {
     /// The command; there are replies without a code.
     Command(Option<i64>),
-    /// The first statement that failed, and its place.
-    Write(Option<i64>, Option<i64>),
+    /// The first statement that failed.
+    Write(Option<i64>),
 }
 
 /// How one answer differs from the one that is expected.
@@ -33,6 +33,23 @@ pub struct Difference {
     pub path: String,
     pub expected: String,
     pub found: String,
+}
+
+impl Difference {
+    /// The faults that the servers have named, if that is how they differ.
+    pub fn faults(&self) -> Option<(Fault, Fault)> {
+        let (codes, fault): (_, fn(Option<i64>) -> Fault) = match self.class.strip_prefix("write ")
+        {
+            Some(codes) => (codes, Fault::Write),
+            None => (&*self.class, Fault::Command),
+        };
+        let (expected, found) = codes.strip_prefix("code ")?.split_once(" -> ")?;
+        let read = |code: &str| match code {
+            "no code" => Some(fault(None)),
+            code => Some(fault(Some(code.parse().ok()?))),
+        };
+        Some((read(expected)?, read(found)?))
+    }
 }
 
 impl Told {
@@ -53,10 +70,7 @@ impl Told {
             return Some(Fault::Command(reply.number("code")));
         }
         match reply.get("writeErrors")? {
-            Shape::Array(errors) => {
-                let first = errors.first()?;
-                Some(Fault::Write(first.number("index"), first.number("code")))
-            }
+            Shape::Array(errors) => Some(Fault::Write(errors.first()?.number("code"))),
             _ => None,
         }
     }
@@ -386,11 +400,25 @@ mod tests {
     }
 
     #[test]
+    fn the_faults_of_a_difference() {
+        let faults = |class: &str| {
+            let difference = outcome(class);
+            difference.faults()
+        };
+        let (two, none) = (Fault::Command(Some(2)), Fault::Command(None));
+        assert_eq!(faults("code no code -> 2"), Some((none, two)));
+        let write = (Fault::Write(Some(28)), Fault::Write(Some(40)));
+        assert_eq!(faults("write code 28 -> 40"), Some(write));
+        assert_eq!(faults("code 2 -> ok"), None);
+        assert_eq!(faults("value int"), None);
+    }
+
+    #[test]
     fn faults_of_commands_and_statements() {
         let bad = told("{ok: 0.0, code: 2, codeName: \"BadValue\"}");
         assert_eq!(bad.fault(), Some(Fault::Command(Some(2))));
         let write = told("{n: 0, writeErrors: [{index: 1, code: 28}], ok: 1.0}");
-        assert_eq!(write.fault(), Some(Fault::Write(Some(1), Some(28))));
+        assert_eq!(write.fault(), Some(Fault::Write(Some(28))));
         assert_eq!(told("{n: 0, ok: 1.0}").fault(), None);
         assert_eq!(Told::Hung.fault(), None);
     }

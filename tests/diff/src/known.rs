@@ -39,8 +39,8 @@ struct Entry {
     path: Vec<String>,
     /// Against the text of the command.
     text: Vec<String>,
-    /// Against the text of one of the commands of a story that came before: one of the patterns of
-    /// each list.
+    /// Against the text of one of the commands of a story that came before, or of one of the
+    /// documents: one of the patterns of each list.
     before: Vec<Vec<String>>,
     proof: Option<Proof>,
     absorbed: AtomicUsize,
@@ -106,6 +106,7 @@ impl Known {
         difference: &Difference,
         answers: impl FnMut(&Case) -> Option<Faults>,
     ) -> Option<&str> {
+        let faults = difference.faults()?;
         let mut answers = Some(answers);
         // All ask for the same proof, which is looked for once.
         let mut holds: Option<bool> = None;
@@ -113,7 +114,7 @@ impl Known {
             None => false,
             Some(Proof::EachAlone) => *holds.get_or_insert_with(|| {
                 let answers = answers.take();
-                answers.is_some_and(|answers| proof::each_alone(case, answers))
+                answers.is_some_and(|answers| proof::each_alone(case, faults, answers))
             }),
         })
     }
@@ -125,7 +126,8 @@ impl Known {
         mut also: impl FnMut(&Entry) -> bool,
     ) -> Option<&str> {
         let text = notation::print_document(&case.command);
-        let before = case.before.iter().flatten().map(notation::print_document);
+        let before = case.before.iter().flatten().chain(&case.documents);
+        let before = before.map(notation::print_document);
         let before: Vec<String> = before.collect();
         let entry = self.entries.iter().find(|entry| {
             entry.takes(&case.command, &text, difference) && entry.follows(&before) && also(entry)

@@ -409,13 +409,15 @@ fn explain_find_and_modify(
         let array_filters = asked.array_filters.as_deref().unwrap_or_default();
         Update::parse(update, array_filters, &context).map_err(errors::query)?;
     }
-    if let Some(fields) = asked.fields {
+    let catalog = ctx.node.replica.store.catalog();
+    // Of a collection that does not exist nothing is projected.
+    let exists = catalog.get(ctx.database(), parameters.collection).is_some();
+    if let Some(fields) = asked.fields.filter(|_| exists) {
         let projection = Projection::parse_beside(fields, Some(asked.query), &context);
         projection.map_err(errors::query)?;
     }
     // What is wrong with the search is told before it is looked where it would be.
     parameters.canonical(&context)?;
-    let catalog = ctx.node.replica.store.catalog();
     if catalog.database(ctx.database()).is_none() {
         return Err(CommandError::new(
             ErrorCode::NamespaceNotFound,
