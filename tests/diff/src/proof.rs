@@ -277,7 +277,7 @@ fn is_name(tree: &Bson, place: &[usize]) -> bool {
         _ => return false,
     };
     let mut value = tree;
-    let mut rest = &place[..];
+    let mut rest = place;
     for &at in command {
         let Some(inner) = value.as_array().and_then(|items| items.get(at)) else {
             return false;

@@ -610,7 +610,11 @@ impl DensifyRun {
                 finishing && alone && order(low, end).is_eq()
             }
             (Ordering::Less, _) => true,
-            (Ordering::Equal, Bounds::Full) => finishing,
+            // A step that is too small to lead on from there has made it already.
+            (Ordering::Equal, Bounds::Full) => {
+                let following = self.densify.steps.next(&partition.next)?;
+                finishing && !order(&following, partition.next.as_raw_bson_ref()).is_eq()
+            }
             _ => false,
         };
         if !is_within {
@@ -637,13 +641,6 @@ impl DensifyRun {
         }
         let following = self.densify.steps.next(&partition.next)?;
         let value = std::mem::replace(&mut partition.next, following);
-        if finishing
-            && order(&value, end).is_eq()
-            && order(&value, partition.next.as_raw_bson_ref()).is_eq()
-        {
-            // A step that is too small to lead on from here. Nothing comes behind the end.
-            partition.next = RawBson::MaxKey;
-        }
         let mut writer = DocumentWriter::new();
         let value = value.as_raw_bson_ref();
         write_at(&partition.values, &self.densify.field, value, &mut writer);

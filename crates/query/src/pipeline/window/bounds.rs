@@ -280,7 +280,7 @@ impl<'v> Edges<'v> {
 pub(super) enum Offset {
     Number(Number),
     /// What makes the end out of a date.
-    Time(Expression),
+    Time(Box<Expression>),
 }
 
 impl Offset {
@@ -409,5 +409,5 @@ fn range_bound(
     writer.end();
     let expression = writer.finish();
     let expression = Expression::parse(RawBsonRef::Document(&expression), context)?;
-    Ok(Bound::At(Offset::Time(expression)))
+    Ok(Bound::At(Offset::Time(Box::new(expression))))
 }
