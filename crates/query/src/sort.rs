@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 
 use banyan_document::Collator;
 use banyan_document::element::{elements, field};
-use banyan_document::key::{self, FieldOrder, KeyPattern};
+use banyan_document::key::{self, FieldOrder, KeyError, KeyPattern};
 use banyan_document::number::Number;
 use banyan_document::path::Path;
 use bson::raw::CStr;
@@ -164,7 +164,13 @@ impl SortPattern {
             return Ok(());
         }
         let written = self.pattern.write_first(document, out);
-        written.map_err(|_| parallel_arrays())
+        written.map_err(|error| match error {
+            KeyError::AmbiguousField(_) => {
+                let code = error.code().unsigned_abs();
+                QueryError::new(ErrorKind::Location(code), error.to_string())
+            }
+            _ => parallel_arrays(),
+        })
     }
 
     /// Appends them to what a shard sends of the document, in [`SORT_KEY_FIELD`].

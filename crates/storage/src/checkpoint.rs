@@ -36,6 +36,10 @@ const META_RUNS_MAX: usize = 4;
 const META_BYTES_MUCH: u64 = 16 * 1024;
 /// Where less lies in memory, what the log has not synced is soon synced.
 const SYNC_AHEAD_BYTES: u64 = 4 * 1024 * 1024;
+/// As long as nothing is asked for, it is looked whether anything is written.
+const QUIET_TIME: Duration = Duration::from_millis(500);
+/// Less than that in memory is found fast there.
+const QUIET_BYTES_MUCH: u64 = 4 * 1024 * 1024;
 const FLUSH_POLL: Duration = Duration::from_millis(1);
 
 /// The thread that makes the checkpoints that are asked for. Dropping this ends and joins it.
@@ -59,16 +63,48 @@ impl Checkpointer {
 }
 
 fn serve(engine: &Weak<Engine>, queue: &RequestQueue) {
-    while queue.next() == Request::Checkpoint {
+    let mut quiet = Quiet::default();
+    loop {
+        let request = queue.next_within(QUIET_TIME);
         let Some(engine) = engine.upgrade() else {
             return;
         };
+        match request {
+            Some(Request::Stop) => return,
+            Some(Request::Checkpoint) => {}
+            None if quiet.is_worthwhile(&engine) => {}
+            None => continue,
+        }
         if let Err(error) = engine.persist() {
             // Memory would grow without bound: the next batch is refused.
             engine.has_failed.store(true, Ordering::Release);
             tracing::error!(%error, "what is in memory cannot be written to tables");
         }
     }
+}
+
+/// Looks for a load that has ended: who reads what it has left finds it faster in tables, which have
+/// filters and caches, than in the engine's large memory.
+#[derive(Default)]
+struct Quiet {
+    /// How far the log had come at the last look.
+    position: Option<u64>,
+}
+
+impl Quiet {
+    /// Whether much lies in memory and nothing was written since the last look.
+    fn is_worthwhile(&mut self, engine: &Engine) -> bool {
+        let position = *engine.committing.lock();
+        let is_quiet = self.position.replace(position) == Some(position);
+        is_quiet && unsealed_bytes(&engine.keyspaces()) >= QUIET_BYTES_MUCH
+    }
+}
+
+/// What lies in memory and in no table.
+fn unsealed_bytes(keyspaces: &Keyspaces) -> u64 {
+    let sizes = [&keyspaces.records, &keyspaces.indexes];
+    let sizes = sizes.map(|keyspace| keyspace.tree.active_memtable().size());
+    sizes.iter().sum()
 }
 
 impl Drop for Checkpointer {
@@ -285,6 +321,32 @@ mod tests {
         store.persist().unwrap();
         drop(store);
         assert_eq!(rounds(&open(directory.path())), [Some(3); 3]);
+    }
+
+    #[test]
+    fn what_a_load_leaves_in_memory_goes_to_tables_once_it_is_quiet() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path());
+        let engine = store.engine();
+        let mut operations = Vec::new();
+        for number in 0..2 * QUIET_BYTES_MUCH / 4096 {
+            operations.push(Operation {
+                keyspace: Keyspace::Records,
+                key: number.to_be_bytes().into(),
+                value: Some([7; 4096][..].into()),
+            });
+        }
+        let origin = Origin {
+            position: Some(5),
+            ..Origin::default()
+        };
+        engine.write_at(operations, origin).unwrap();
+        let began = std::time::Instant::now();
+        while store.durable_position() < 5 {
+            assert!(began.elapsed() < Duration::from_secs(60));
+            thread::sleep(FLUSH_POLL);
+        }
+        assert_eq!(unsealed_bytes(&engine.keyspaces()), 0);
     }
 
     #[test]

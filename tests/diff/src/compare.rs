@@ -15,6 +15,15 @@ pub enum Told {
     Closed,
 }
 
+/// What a server finds fault with, by its code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The command; there are replies without a code.
+    Command(Option<i64>),
+    /// The first statement that failed.
+    Write(Option<i64>),
+}
+
 /// How one answer differs from the one that is expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
@@ -26,12 +35,43 @@ pub struct Difference {
     pub found: String,
 }
 
+impl Difference {
+    /// The faults that the servers have named, if that is how they differ.
+    pub fn faults(&self) -> Option<(Fault, Fault)> {
+        let (codes, fault): (_, fn(Option<i64>) -> Fault) = match self.class.strip_prefix("write ")
+        {
+            Some(codes) => (codes, Fault::Write),
+            None => (&*self.class, Fault::Command),
+        };
+        let (expected, found) = codes.strip_prefix("code ")?.split_once(" -> ")?;
+        let read = |code: &str| match code {
+            "no code" => Some(fault(None)),
+            code => Some(fault(Some(code.parse().ok()?))),
+        };
+        Some((read(expected)?, read(found)?))
+    }
+}
+
 impl Told {
     /// Whether it is an error, of the command or of one of its statements.
     pub fn is_error(&self) -> bool {
         match self {
             Told::Reply { reply, .. } => !is_ok(reply) || reply.get("writeErrors").is_some(),
             _ => false,
+        }
+    }
+
+    /// The fault that an error names.
+    pub fn fault(&self) -> Option<Fault> {
+        let Told::Reply { reply, .. } = self else {
+            return None;
+        };
+        if !is_ok(reply) {
+            return Some(Fault::Command(reply.number("code")));
+        }
+        match reply.get("writeErrors")? {
+            Shape::Array(errors) => Some(Fault::Write(errors.first()?.number("code"))),
+            _ => None,
         }
     }
 
@@ -137,8 +177,20 @@ fn replies(expected: &Shape, found: &Shape, order: Order) -> Option<Difference> 
     match (before.first(), after.first()) {
         (None, None) => None,
         (Some(missing), Some(_)) if before.len() == after.len() => {
+            // Rather one that is the same but for the order of its fields.
+            let sorted = |shape: &Shape| match shape {
+                Shape::Document(fields) => {
+                    let mut fields = fields.clone();
+                    fields.sort();
+                    fields
+                }
+                _ => Vec::new(),
+            };
+            let same_fields = |other: &&Shape| sorted(other) == sorted(missing);
             let same_id = |other: &&Shape| other.get("_id") == missing.get("_id");
-            let other = after.iter().find(same_id).unwrap_or(&after[0]);
+            let alike = after.iter().find(same_fields);
+            let other = alike.or_else(|| after.iter().find(same_id));
+            let other = other.unwrap_or(&after[0]);
             values("results", missing, other)
         }
         (missing, extra) => Some(Difference {
@@ -345,6 +397,30 @@ mod tests {
             class(write, "{n: 0, ok: 1.0}"),
             "write code 28 -> ok at writeErrors"
         );
+    }
+
+    #[test]
+    fn the_faults_of_a_difference() {
+        let faults = |class: &str| {
+            let difference = outcome(class);
+            difference.faults()
+        };
+        let (two, none) = (Fault::Command(Some(2)), Fault::Command(None));
+        assert_eq!(faults("code no code -> 2"), Some((none, two)));
+        let write = (Fault::Write(Some(28)), Fault::Write(Some(40)));
+        assert_eq!(faults("write code 28 -> 40"), Some(write));
+        assert_eq!(faults("code 2 -> ok"), None);
+        assert_eq!(faults("value int"), None);
+    }
+
+    #[test]
+    fn faults_of_commands_and_statements() {
+        let bad = told("{ok: 0.0, code: 2, codeName: \"BadValue\"}");
+        assert_eq!(bad.fault(), Some(Fault::Command(Some(2))));
+        let write = told("{n: 0, writeErrors: [{index: 1, code: 28}], ok: 1.0}");
+        assert_eq!(write.fault(), Some(Fault::Write(Some(28))));
+        assert_eq!(told("{n: 0, ok: 1.0}").fault(), None);
+        assert_eq!(Told::Hung.fault(), None);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::compare::{Difference, Told, compare};
 use crate::generate;
 use crate::known::Known;
 use crate::order;
+use crate::proof::Faults;
 use crate::shrink::shrink;
 use crate::side::Side;
 
@@ -25,6 +26,8 @@ pub struct Hunt {
     pub operations: usize,
     pub known: Known,
     pub only: Only,
+    /// Prints the cases as they are found: those that a proof has taken in, and those that are new.
+    pub is_verbose: bool,
     next: AtomicU64,
     done: AtomicUsize,
     found: Mutex<Found>,
@@ -103,6 +106,7 @@ impl Hunt {
             operations,
             known,
             only,
+            is_verbose: false,
             next: AtomicU64::new(first),
             done: AtomicUsize::new(0),
             found: Mutex::default(),
@@ -193,6 +197,27 @@ impl Hunt {
         if self.known.absorb(&small, &difference).is_some() {
             return;
         }
+        if check == Check::Reference && !gone {
+            let answers = |case: &Case| bench.faults(case);
+            let proven = self.known.absorb_proven(&small, &difference, answers);
+            if proven.is_some() {
+                if self.is_verbose {
+                    println!(
+                        "\n++ {} --case {number}\n{}",
+                        difference.class,
+                        small.shell_text()
+                    );
+                }
+                return;
+            }
+        }
+        if self.is_verbose {
+            println!(
+                "\n-- {} --case {number}\n{}",
+                difference.class,
+                small.shell_text()
+            );
+        }
         let key = (difference.class.clone(), operators(&small.command));
         let finding = Finding {
             number,
@@ -231,6 +256,13 @@ impl Hunt {
         for (name, count) in self.known.counts() {
             out.push_str(&format!("{count:>7} {name}\n"));
         }
+        let proven = self.known.proven();
+        if !proven.is_empty() {
+            out.push_str("\nby proof:\n");
+        }
+        for (class, count) in proven {
+            out.push_str(&format!("{count:>7} {class}\n"));
+        }
         out.push_str(&format!(
             "{done} operations in {seconds:.0} s ({:.0}/s), {} new differences\n",
             done as f64 / seconds,
@@ -264,6 +296,18 @@ impl Bench {
                 same_without_types(plain, router.tell(case, 0)?, order)
             }
         }
+    }
+}
+
+impl Bench {
+    /// What the reference and Banyan find fault with in a case.
+    fn faults(&mut self, case: &Case) -> Option<Faults> {
+        let expected = self.reference.as_mut()?.tell(case, 0)?;
+        let found = self.banyan.tell(case, 0)?;
+        if !expected.is_reply() || !found.is_reply() {
+            return None;
+        }
+        Some((expected.fault(), found.fault()))
     }
 }
 

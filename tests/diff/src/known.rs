@@ -1,9 +1,12 @@
 //! The known differences, all in `known.txt`: stanzas that each say which differences they take in
 //! and why that is so. Everything in a stanza must hold for a difference to be taken in; in a list
-//! (`|`) one of the patterns; `*` stands for anything.
+//! (`|`) one of the patterns; `*` stands for anything. An entry may ask for a proof besides: then the
+//! case itself has to show that the reason holds.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
@@ -12,6 +15,7 @@ use bson::Document;
 use crate::case::{self, Case};
 use crate::compare::Difference;
 use crate::notation;
+use crate::proof::{self, Faults};
 
 #[derive(Debug, Default)]
 pub struct Known {
@@ -35,9 +39,20 @@ struct Entry {
     path: Vec<String>,
     /// Against the text of the command.
     text: Vec<String>,
-    /// Against the text of one of the commands of a story that came before.
-    before: Vec<String>,
+    /// Against the text of one of the commands of a story that came before, or of one of the
+    /// documents: one of the patterns of each list.
+    before: Vec<Vec<String>>,
+    proof: Option<Proof>,
     absorbed: AtomicUsize,
+    /// What was taken in by a proof, by its class.
+    proven: Mutex<BTreeMap<String, usize>>,
+}
+
+/// What has to be shown of a case before an entry takes it in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    /// See [`crate::proof::each_alone`].
+    EachAlone,
 }
 
 impl Known {
@@ -78,16 +93,61 @@ impl Known {
         Ok(Known { entries })
     }
 
-    /// The name of the first entry that takes this difference in, which counts it.
+    /// The name of the first entry that takes this difference in, which counts it. Those that ask
+    /// for a proof do not.
     pub fn absorb(&self, case: &Case, difference: &Difference) -> Option<&str> {
+        self.take(case, difference, |entry| entry.proof.is_none())
+    }
+
+    /// The same with the entries that ask for a proof.
+    pub fn absorb_proven(
+        &self,
+        case: &Case,
+        difference: &Difference,
+        answers: impl FnMut(&Case) -> Option<Faults>,
+    ) -> Option<&str> {
+        let faults = difference.faults()?;
+        let mut answers = Some(answers);
+        // All ask for the same proof, which is looked for once.
+        let mut holds: Option<bool> = None;
+        self.take(case, difference, |entry| match entry.proof {
+            None => false,
+            Some(Proof::EachAlone) => *holds.get_or_insert_with(|| {
+                let answers = answers.take();
+                answers.is_some_and(|answers| proof::each_alone(case, faults, answers))
+            }),
+        })
+    }
+
+    fn take(
+        &self,
+        case: &Case,
+        difference: &Difference,
+        mut also: impl FnMut(&Entry) -> bool,
+    ) -> Option<&str> {
         let text = notation::print_document(&case.command);
-        let before = case.before.iter().flatten().map(notation::print_document);
+        let before = case.before.iter().flatten().chain(&case.documents);
+        let before = before.map(notation::print_document);
         let before: Vec<String> = before.collect();
         let entry = self.entries.iter().find(|entry| {
-            entry.takes(&case.command, &text, difference) && entry.follows(&before)
+            entry.takes(&case.command, &text, difference) && entry.follows(&before) && also(entry)
         })?;
         entry.absorbed.fetch_add(1, Ordering::Relaxed);
+        if entry.proof.is_some() {
+            let mut proven = entry.proven.lock().expect("nobody panics with it");
+            *proven.entry(difference.class.clone()).or_default() += 1;
+        }
         Some(&entry.name)
+    }
+
+    /// How many of which class a proof has taken in, the most frequent first.
+    pub fn proven(&self) -> Vec<(String, usize)> {
+        let mut all = Vec::new();
+        for entry in &self.entries {
+            all.extend(entry.proven.lock().expect("nobody panics with it").clone());
+        }
+        all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        all
     }
 
     /// How many each has taken in, in the order of the file.
@@ -116,16 +176,17 @@ impl Entry {
             "found" => self.found = list(),
             "path" => self.path = list(),
             "text" => self.text = list(),
-            "before" => self.before = list(),
+            "before" => self.before.push(list()),
+            "proof" if value == "each alone" => self.proof = Some(Proof::EachAlone),
+            "proof" => bail!("{value} is no proof"),
             _ => bail!("{field} is no field of an entry"),
         }
         Ok(())
     }
 
     fn follows(&self, before: &[String]) -> bool {
-        let mut named = self.before.iter();
-        self.before.is_empty()
-            || named.any(|pattern| before.iter().any(|text| matches(pattern, text)))
+        let came = |pattern: &String| before.iter().any(|text| matches(pattern, text));
+        self.before.iter().all(|patterns| patterns.iter().any(came))
     }
 
     fn takes(&self, command: &Document, text: &str, difference: &Difference) -> bool {
@@ -166,6 +227,7 @@ fn matches(pattern: &str, value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::Fault;
 
     fn difference(class: &str) -> Difference {
         Difference {
@@ -197,6 +259,10 @@ mod tests {
         assert!(taken(Some(series)));
         assert!(!taken(Some("{create: \"s\"}")));
         assert!(!taken(None));
+        let both = "[a]\nreason: x\nclass: y\nbefore: *timeseries: *\nbefore: *other*";
+        let known = Known::parse(both).unwrap();
+        let taken = known.absorb(&case(insert, Some(series)), &difference("y"));
+        assert_eq!(taken, None);
     }
 
     #[test]
@@ -223,9 +289,33 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_that_asks_for_a_proof_takes_in_what_is_proven() {
+        let text = "[two]\nreason: x\nclass: code * -> *\nproof: each alone";
+        let known = Known::parse(text).unwrap();
+        let two = case("{find: \"c\", limit: -7, skip: -8}", None);
+        let code = |code| Some(Fault::Command(Some(code)));
+        let answers = |case: &Case| match (
+            case.command.get_i32("limit").is_ok_and(|limit| limit < 0),
+            case.command.get_i32("skip").is_ok_and(|skip| skip < 0),
+        ) {
+            (true, true) => Some((code(1), code(2))),
+            (true, false) => Some((code(1), code(1))),
+            (false, true) => Some((code(2), code(2))),
+            (false, false) => Some((None, None)),
+        };
+        let difference = difference("code 1 -> 2");
+        assert_eq!(known.absorb(&two, &difference), None);
+        assert_eq!(known.absorb_proven(&two, &difference, answers), Some("two"));
+        let never = |_: &Case| Some((code(1), code(2)));
+        assert_eq!(known.absorb_proven(&two, &difference, never), None);
+        assert_eq!(known.proven(), [("code 1 -> 2".to_owned(), 1)]);
+    }
+
+    #[test]
     fn an_entry_without_a_reason_is_refused() {
         assert!(Known::parse("[a]\nclass: x").is_err());
         assert!(Known::parse("reason: x").is_err());
         assert!(Known::parse("[a]\nreason: x\nclass: y\nnosuch: z").is_err());
+        assert!(Known::parse("[a]\nreason: x\nclass: y\nproof: none").is_err());
     }
 }

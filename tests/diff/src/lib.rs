@@ -5,6 +5,7 @@
 //! - `case`, `story`, `peer`, `side`: a case, and a server that is asked;
 //! - `shape`, `order`, `compare`: what counts in a reply, and how two differ;
 //! - `shrink`: a failing case made small;
+//! - `proof`: whether a case has two faults of which each server names another one;
 //! - `known`: the differences that are known, in `known.txt`;
 //! - `hunt`: generated cases, by the thousand;
 //! - `record`: golden files in `cases/`, which need no reference.
@@ -17,6 +18,7 @@ pub mod known;
 pub mod notation;
 pub mod order;
 pub mod peer;
+pub mod proof;
 pub mod random;
 pub mod record;
 pub mod shape;

@@ -71,6 +71,9 @@ struct HuntArguments {
     /// Plays stories only, or (false) none.
     #[arg(long)]
     stories: Option<bool>,
+    /// Prints the cases as they are found, also those that a proof has taken in.
+    #[arg(long)]
+    verbose: bool,
 }
 
 fn main() -> Result<ExitCode> {
@@ -155,7 +158,8 @@ fn hunt(arguments: &HuntArguments) -> Result<ExitCode> {
         commands: arguments.commands.clone(),
         stories: arguments.stories,
     };
-    let hunt = Hunt::new(arguments.seed, first, operations, known, only);
+    let mut hunt = Hunt::new(arguments.seed, first, operations, known, only);
+    hunt.is_verbose = arguments.verbose;
     let started = Instant::now();
     let revive = |bench: &mut Bench| -> Result<()> {
         banyan.revive("Banyan", &runtime);

@@ -68,14 +68,11 @@ fn candidates(case: &Case) -> Vec<Case> {
             ..case.clone()
         });
     }
-    // The first field of a command names it and its collection.
-    for (name, value) in case.command.iter().skip(1) {
-        for smaller in in_place(name, value, &case.command, is_required(name)) {
-            all.push(Case {
-                command: smaller,
-                ..case.clone()
-            });
-        }
+    for smaller in smaller_commands(&case.command) {
+        all.push(Case {
+            command: smaller,
+            ..case.clone()
+        });
     }
     for at in 0..case.documents.len() {
         for smaller in smaller_documents(&case.documents[at], &["_id"]) {
@@ -103,13 +100,31 @@ fn shorter_stories(before: &[Document], case: &Case) -> Vec<Case> {
         all.push(story(fewer));
     }
     for (at, command) in before.iter().enumerate() {
-        for (name, value) in command.iter().skip(1) {
-            for smaller in in_place(name, value, command, is_required(name)) {
-                let mut changed = before.to_vec();
-                changed[at] = smaller;
-                all.push(story(changed));
-            }
+        for smaller in smaller_commands(command) {
+            let mut changed = before.to_vec();
+            changed[at] = smaller;
+            all.push(story(changed));
         }
+    }
+    all
+}
+
+/// Every command with less in it. The first field names it and its collection, or has the command
+/// that it explains.
+fn smaller_commands(command: &Document) -> Vec<Document> {
+    let mut all = Vec::new();
+    if let Some((name, Bson::Document(explained))) = command.iter().next()
+        && name == "explain"
+    {
+        all.push(explained.clone());
+        for smaller in smaller_commands(explained) {
+            let mut changed = command.clone();
+            changed.insert(name, smaller);
+            all.push(changed);
+        }
+    }
+    for (name, value) in command.iter().skip(1) {
+        all.extend(in_place(name, value, command, is_required(name)));
     }
     all
 }
@@ -216,6 +231,26 @@ mod tests {
         assert_eq!(
             print_document(&small.command),
             "{find: \"c\", filter: {$gt: 1}}"
+        );
+    }
+
+    #[test]
+    fn a_command_that_is_explained_is_made_small() {
+        let case = Case {
+            documents: Vec::new(),
+            before: None,
+            command: parse_document(
+                "{explain: {find: \"c\", filter: {a: {$gt: 1}, b: 5}, sort: {a: 1}}}",
+            )
+            .unwrap(),
+        };
+        let fails = |case: &Case| {
+            let command = print_document(&case.command);
+            command.contains("explain") && command.contains("$gt")
+        };
+        assert_eq!(
+            print_document(&shrink(&case, fails).command),
+            "{explain: {find: \"c\", filter: {$gt: 1}}}"
         );
     }
 }

@@ -36,7 +36,7 @@ use crate::context::CommandContext;
 use crate::cursors::Cursor;
 use crate::cursors::first::{self, BatchOptions};
 use crate::errors;
-use crate::names::check_collection_name;
+use crate::names::check_outline;
 use crate::params::{self, Field};
 use crate::read_concern;
 use crate::reads::{self, query_context};
@@ -223,7 +223,14 @@ impl<'a> Parameters<'a> {
 fn target<'a>(database: &str, value: RawBsonRef<'a>) -> Result<Option<&'a str>, CommandError> {
     match value {
         RawBsonRef::String(name) => {
-            check_collection_name(database, name)?;
+            // A name that no collection can have is that of one that does not exist.
+            check_outline(database, name)?;
+            if name == "$cmd.aggregate" {
+                return Err(CommandError::new(
+                    ErrorCode::InvalidNamespace,
+                    format!("Invalid namespace specified '{database}.{name}'"),
+                ));
+            }
             Ok(Some(name))
         }
         value if params::number(value) == Some(1) => Ok(None),
@@ -780,6 +787,17 @@ pub fn explain(
         let mut stage = RawDocumentBuf::new();
         stage.append(name, cursor);
         explained.push(stage);
+    }
+    let first = parameters.stages.first();
+    let first = first.and_then(|stage| stage.iter().next()?.ok());
+    let has_documents = first.is_some_and(|(name, _)| name.as_str() == "$documents");
+    if has_documents && verbosity != Verbosity::Planner {
+        // Nothing is told of how it went, but for what is wrong.
+        let sources = pipeline_sources::of(ctx, &pipeline, ctx.slot())?;
+        let mut execution = pipeline.start(sources).map_err(errors::query)?;
+        while execution.drain().map_err(errors::query)? {
+            execution.discard().map_err(errors::query)?;
+        }
     }
     if stages.is_empty() {
         stages = pipeline.to_documents();

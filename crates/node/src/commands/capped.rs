@@ -9,7 +9,7 @@ use crate::context::CommandContext;
 use crate::params::Field;
 
 /// 1 PB.
-const SIZE_MAX: i64 = 1 << 50;
+pub const SIZE_MAX: i64 = 1 << 50;
 /// Sizes are multiples of this.
 const SIZE_UNIT: i64 = 256;
 /// Stands for any number of documents.

@@ -133,6 +133,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
         views::changes::modify(ctx, &namespace, on, stages).await?;
         return Ok(rawdoc! { "ok": 1.0 });
     }
+    let is_measured = measured.is_some();
     let namespace = measured.map_or(namespace, |(buckets, _)| buckets.namespace.clone());
     let granularity = time_series::options::asked(ctx)?;
     let asked = asked.map(|option| match &key {
@@ -141,7 +142,11 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
     });
     let validation = validation::Asked::parse(ctx)?;
     let images = images::asked(ctx)?;
-    let limits = Limits::of_change(ctx)?;
+    // Of a time-series collection they are read, and mean nothing.
+    let limits = match (Limits::of_change(ctx)?, is_measured) {
+        (_, true) => Limits::default(),
+        (limits, false) => limits,
+    };
     // Found before anybody has to wait for it: nothing more comes to stand against it.
     let checked = match &asked {
         Some(option) => unique_conversion::checked_index(ctx, &namespace, option).await?,

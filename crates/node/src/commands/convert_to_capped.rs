@@ -28,7 +28,7 @@ use crate::context::CommandContext;
 use crate::errors;
 use crate::index_builds;
 use crate::index_changes;
-use crate::names::check_collection_name;
+use crate::names::{check_collection_name, check_outline};
 use crate::params;
 use crate::views;
 use crate::virtual_collections::local;
@@ -48,13 +48,13 @@ pub static CLONE: CommandSpec = CommandSpec::new("cloneCollectionAsCapped", Run:
 fn convert<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let namespace = Namespace::new(ctx.database(), ctx.existing_collection()?);
-        let limits = match limits(ctx) {
+        let limits = match limits(ctx)? {
             // A size that no collection can have is told of one that exists.
-            Err(error) if error.code == ErrorCode::BadValue => {
+            Err(error) => {
                 source(ctx, &namespace)?;
                 return Err(error);
             }
-            limits => limits?,
+            Ok(limits) => limits,
         };
         refuse_special(ctx, &namespace)?;
         let name = namespace.collection();
@@ -91,7 +91,12 @@ fn convert<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
 fn clone<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let node = ctx.node;
-        let from = Namespace::new(ctx.database(), ctx.collection()?);
+        if !matches!(ctx.argument(), Some(bson::RawBsonRef::String(_))) {
+            return Err(CommandError::new(
+                ErrorCode::TypeMismatch,
+                "'cloneCollectionAsCapped' must be of type String",
+            ));
+        }
         let to = match ctx.field("toCollection").map(|field| field.value) {
             Some(bson::RawBsonRef::String(to)) => to,
             _ => {
@@ -101,20 +106,14 @@ fn clone<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 ));
             }
         };
-        // That there may be no such size is told when all else is right.
-        let size = ctx
-            .field("size")
-            .and_then(|size| params::number(size.value));
-        let is_negative = size.is_some_and(|size| size < 0);
-        let limits = match limits(ctx) {
-            Err(error) if !is_negative => return Err(error),
-            limits => limits,
-        };
+        check_outline(ctx.database(), ctx.named()?)?;
+        check_collection_name(ctx.database(), to)?;
+        let limits = limits(ctx)?;
+        let from = Namespace::new(ctx.database(), ctx.collection()?);
         let is_temporary = match ctx.field("temp") {
             Some(field) => field.bool()?,
             None => false,
         };
-        check_collection_name(ctx.database(), to)?;
         let to = Namespace::new(ctx.database(), to);
         refuse_special(ctx, &to)?;
         let locks = ctx.lock_exclusive(&[&from, &to]).await?;
@@ -154,11 +153,19 @@ fn clone<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     })
 }
 
-fn limits(ctx: &CommandContext<'_>) -> Result<Limits, CommandError> {
-    Ok(Limits {
-        size: Some(capped::size_of_copy(ctx)?),
+/// The limits of the copy. That there may be no such size is told when all else is right.
+fn limits(ctx: &CommandContext<'_>) -> Result<Result<Limits, CommandError>, CommandError> {
+    let field = ctx.field("size");
+    let size = field.and_then(|size| params::number(size.value));
+    let is_told_late = size.is_some_and(|size| !(0..=capped::SIZE_MAX).contains(&size));
+    let limits = capped::size_of_copy(ctx).map(|size| Limits {
+        size: Some(size),
         max: None,
-    })
+    });
+    match limits {
+        Err(error) if !is_told_late => Err(error),
+        limits => Ok(limits),
+    }
 }
 
 /// A capped collection keeps how many documents it holds at most.

@@ -17,7 +17,7 @@ use crate::collation::Asked;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::forms;
-use crate::names::{check_collection_name, collection_name};
+use crate::names::{check_collection_name, check_outline, collection_name};
 use crate::params;
 use crate::reads::{self, owned_view};
 use crate::views;
@@ -59,7 +59,7 @@ impl<'a> Parameters<'a> {
             }
         }
         parameters.filter = parameters.filter.filter(|filter| !filter.is_empty());
-        check_collection_name(database, parameters.collection)?;
+        check_outline(database, parameters.collection)?;
         parameters.collation = Asked::of(collation)?;
         Ok(parameters)
     }
@@ -74,6 +74,7 @@ impl<'a> Parameters<'a> {
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
+        check_collection_name(ctx.database(), parameters.collection)?;
         if let Some(view) = views::resolve(ctx, parameters.collection)? {
             return of_view(ctx, parameters.collection, &view).await;
         }

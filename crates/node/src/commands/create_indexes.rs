@@ -218,7 +218,13 @@ impl<'a> Asked<'a> {
             None => Ok(Cow::Borrowed(spec)),
         };
         let originals = measured.map(|(_, series)| (asked.clone(), series));
-        let asked = asked.into_iter().map(on_buckets);
+        let asked = asked.into_iter().map(on_buckets).map(|spec| {
+            let spec = spec?;
+            Ok(match ignores_unknown {
+                true => Cow::Owned(index_outline::without_unknown(&spec)),
+                false => spec,
+            })
+        });
         let specs: Vec<Cow<'_, RawDocument>> = asked.collect::<Result<_, CommandError>>()?;
         for spec in &specs {
             index_outline::check(spec, ignores_unknown)

@@ -24,7 +24,7 @@ use crate::collation::Asked;
 use crate::context::CommandContext;
 use crate::errors;
 use crate::forms;
-use crate::names::{check_collection_name, collection_name};
+use crate::names::{check_collection_name, check_outline, collection_name};
 use crate::params::{self, Field};
 use crate::reads;
 use crate::views;
@@ -71,7 +71,7 @@ impl<'a> Parameters<'a> {
                 _ => {}
             }
         }
-        check_collection_name(database, parameters.collection)?;
+        check_outline(database, parameters.collection)?;
         parameters.key = key.ok_or_else(|| params::missing_field("distinct", "key"))?;
         if parameters.key.contains('\0') {
             return Err(CommandError::new(
@@ -87,6 +87,7 @@ impl<'a> Parameters<'a> {
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
         let parameters = Parameters::parse(ctx.database(), ctx.body())?;
+        check_collection_name(ctx.database(), parameters.collection)?;
         if let Some(view) = views::resolve(ctx, parameters.collection)? {
             // What is wrong with the query is told before what a view does not let be done.
             request(ctx, &parameters)?;

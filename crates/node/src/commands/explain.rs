@@ -2,10 +2,12 @@
 
 use banyan_access::check::Access;
 use banyan_access::reads_and_writes;
+use banyan_document::time_series::visible_name;
 use banyan_query::Context;
 use banyan_query::projection::Projection;
 use banyan_query::update::Update;
-use banyan_query::view::Resolved;
+use banyan_query::view::{self, Resolved};
+use banyan_replication::write::staging;
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
@@ -17,7 +19,7 @@ use crate::collation::Asked;
 use crate::context::CommandContext;
 use crate::cursors::first::BatchOptions;
 use crate::errors;
-use crate::names::{check_collection_name, collection_name};
+use crate::names::{check_collection_name, check_outline, collection_name};
 use crate::params;
 use crate::views;
 
@@ -149,8 +151,10 @@ fn of_view(
 ) -> Result<RawDocumentBuf, CommandError> {
     let database = ctx.database();
     let made = match name_of(inner) {
+        // What is wrong with the query is told before what a view does not let be done.
         "find" => {
-            find::Parameters::parse(database, inner)?;
+            let parameters = find::Parameters::parse(database, inner)?;
+            parameters.canonical(&parameters.context(ctx)?)?;
             view.of_find(inner)
         }
         "count" => {
@@ -158,7 +162,7 @@ fn of_view(
             view.of_count(inner)
         }
         "distinct" => {
-            distinct::Parameters::parse(database, inner)?;
+            distinct::request(ctx, &distinct::Parameters::parse(database, inner)?)?;
             view.of_distinct(inner)
         }
         "aggregate" => {
@@ -229,7 +233,7 @@ fn collection_of<'a>(
 ) -> Result<&'a str, CommandError> {
     match banyan_document::first_value(inner).unwrap_or(RawBsonRef::Null) {
         RawBsonRef::String(name) => {
-            check_collection_name(ctx.database(), name)?;
+            check_outline(ctx.database(), name)?;
             Ok(name)
         }
         // Reads have another code for this.
@@ -251,12 +255,43 @@ fn explain_write(
     write: &'static str,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
+    refuse_reserved(ctx, parameters.collection, write)?;
     let around = Around {
         write: Some(write),
         ..Around::default()
     };
     let request = parameters.request(ctx, parameters.canonical(context)?);
     explain_request(ctx, parameters.collection, request, around, verbosity)
+}
+
+/// Collections that nobody writes to: to explain that has codes of its own.
+fn refuse_reserved(
+    ctx: &CommandContext<'_>,
+    collection: &str,
+    write: &str,
+) -> Result<(), CommandError> {
+    if collection == view::COLLECTION {
+        return Err(CommandError::new(
+            ErrorCode::Location(51070),
+            format!("Modifications to {collection} must take an exclusive lock"),
+        ));
+    }
+    refuse_system(ctx, collection).map_err(|error| {
+        let code = match (error.code, write) {
+            (ErrorCode::InvalidNamespace, "DELETE") => ErrorCode::Location(12050),
+            (ErrorCode::InvalidNamespace, _) => ErrorCode::Location(10156),
+            (code, _) => code,
+        };
+        CommandError::new(code, error.message)
+    })
+}
+
+fn refuse_system(ctx: &CommandContext<'_>, collection: &str) -> Result<(), CommandError> {
+    if !collection.starts_with("system.") || visible_name(collection).is_some() {
+        return Ok(());
+    }
+    let namespace = Namespace::new(ctx.database(), collection);
+    staging::refuse_reserved(&ctx.node.replica, &namespace)
 }
 
 /// The statements of a batch, of which one at a time is explained.
@@ -326,6 +361,7 @@ fn explain_update(
         is_upsert: statement.upsert,
         ..own.unwrap_or(context)
     };
+    statement.supplied()?;
     let parsed = Update::parse(statement.update, &statement.array_filters, &context);
     let parsed = parsed.map_err(errors::query)?;
     update::check_multi(&statement, &parsed)?;
@@ -355,6 +391,9 @@ fn explain_find_and_modify(
 ) -> Result<RawDocumentBuf, CommandError> {
     let empty = RawDocumentBuf::new();
     let asked = find_and_modify::Parameters::parse(inner, &empty)?;
+    let collection = collection_of(ctx, inner)?;
+    check_collection_name(ctx.database(), collection)?;
+    refuse_system(ctx, collection)?;
     let parameters = find::Parameters {
         sort: asked.sort,
         hint: asked.hint,
@@ -370,13 +409,15 @@ fn explain_find_and_modify(
         let array_filters = asked.array_filters.as_deref().unwrap_or_default();
         Update::parse(update, array_filters, &context).map_err(errors::query)?;
     }
-    if let Some(fields) = asked.fields {
+    let catalog = ctx.node.replica.store.catalog();
+    // Of a collection that does not exist nothing is projected.
+    let exists = catalog.get(ctx.database(), parameters.collection).is_some();
+    if let Some(fields) = asked.fields.filter(|_| exists) {
         let projection = Projection::parse_beside(fields, Some(asked.query), &context);
         projection.map_err(errors::query)?;
     }
     // What is wrong with the search is told before it is looked where it would be.
     parameters.canonical(&context)?;
-    let catalog = ctx.node.replica.store.catalog();
     if catalog.database(ctx.database()).is_none() {
         return Err(CommandError::new(
             ErrorCode::NamespaceNotFound,

@@ -32,7 +32,7 @@ use crate::cursors::first::{self, BatchOptions};
 use crate::cursors::{Cursor, Tail};
 use crate::errors;
 use crate::forms;
-use crate::names::check_collection_name;
+use crate::names::{check_collection_name, check_outline};
 use crate::params::{self, Field};
 use crate::reads::{self, OwnedView, Ready, owned_view, query_context};
 use crate::views;
@@ -108,6 +108,13 @@ pub struct Parameters<'a> {
 
 impl<'a> Parameters<'a> {
     /// From the command itself, or from one inside an `explain`.
+    /// Those of the command itself, which is not explained: then its name may be any.
+    fn asked(ctx: &CommandContext<'a>) -> Result<Parameters<'a>, CommandError> {
+        let parameters = Parameters::parse(ctx.database(), ctx.body())?;
+        check_collection_name(ctx.database(), parameters.collection)?;
+        Ok(parameters)
+    }
+
     pub fn parse(database: &str, body: &'a RawDocument) -> Result<Parameters<'a>, CommandError> {
         let mut parameters = Parameters::default();
         let mut number_to_return = None;
@@ -156,7 +163,7 @@ impl<'a> Parameters<'a> {
                 _ => {}
             }
         }
-        check_collection_name(database, parameters.collection)?;
+        check_outline(database, parameters.collection)?;
         parameters.check_ends()?;
         if number_to_return.is_some() {
             return Err(parameters.refuse_number_to_return());
@@ -302,7 +309,7 @@ fn not_a_name(value: RawBsonRef<'_>) -> CommandError {
 
 /// `{_id: value}` without anything around it: two lookups, in place.
 fn point(ctx: &CommandContext<'_>) -> Option<CommandResult> {
-    let parameters = match Parameters::parse(ctx.database(), ctx.body()) {
+    let parameters = match Parameters::asked(ctx) {
         Ok(parameters) => parameters,
         Err(error) => return Some(Err(error)),
     };
@@ -372,7 +379,7 @@ fn answer_point(
 
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(async move {
-        let parameters = Parameters::parse(ctx.database(), ctx.body())?;
+        let parameters = Parameters::asked(ctx)?;
         // What is wrong with it as a query is told of views, too.
         let context = parameters.context(ctx)?;
         let canonical = parameters.canonical(&context)?;

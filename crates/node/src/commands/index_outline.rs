@@ -97,6 +97,19 @@ pub fn check_collation(spec: &RawDocument) -> Result<(), CommandError> {
     specification::completed_collation(field).map(drop)
 }
 
+/// The specification without the options that no index has. `clustered` is among them: it belongs to
+/// the collection.
+pub fn without_unknown(spec: &RawDocument) -> RawDocumentBuf {
+    let mut known = RawDocumentBuf::new();
+    for (option, value) in spec.iter().flatten() {
+        let name = option.as_str();
+        if OPTIONS.contains(&name) && name != CLUSTERED_OPTION {
+            known.append(option, value);
+        }
+    }
+    known
+}
+
 /// What has to be right of every index: its key and its name, if it is.
 pub fn check_form(
     spec: &RawDocument,
@@ -140,7 +153,7 @@ pub fn check_form(
                 specification::parse_partial_filter(field.document()?)?;
             }
             "collation" => {
-                field.document()?;
+                specification::check_collation_form(field)?;
             }
             "wildcardProjection" => specification::check_wildcard_projection(field, spec)?,
             "2dsphereIndexVersion" => {

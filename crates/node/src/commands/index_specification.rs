@@ -256,7 +256,8 @@ pub fn format_version(field: Field<'_>) -> Result<i32, CommandError> {
     let Some(number) = Number::from_raw(field.value) else {
         return Err(field.wrong_type("types '[long, int, decimal, double]'"));
     };
-    match number.to_i32_exact() {
+    // As a double: the smallest decimals are zero.
+    match Number::Double(number.to_f64()).to_i32_exact() {
         None => Err(refused(
             "Index version must be representable as a 32-bit integer",
         )),
@@ -461,8 +462,8 @@ fn refuse_computed(projection: &RawDocument) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// `{locale: "simple"}`, or another collation with all its fields.
-pub fn completed_collation(field: Field<'_>) -> Result<RawDocumentBuf, CommandError> {
+/// What a collation has to be before it is looked into.
+pub fn check_collation_form(field: Field<'_>) -> Result<&RawDocument, CommandError> {
     let given = field.document()?;
     if given.is_empty() {
         return Err(CommandError::new(
@@ -470,7 +471,12 @@ pub fn completed_collation(field: Field<'_>) -> Result<RawDocumentBuf, CommandEr
             "The field 'collation' cannot be an empty object.",
         ));
     }
-    let collator = Collator::parse(given).map_err(collation::error)?;
+    Ok(given)
+}
+
+/// `{locale: "simple"}`, or another collation with all its fields.
+pub fn completed_collation(field: Field<'_>) -> Result<RawDocumentBuf, CommandError> {
+    let collator = Collator::parse(check_collation_form(field)?).map_err(collation::error)?;
     Ok(collator.map_or_else(simple, |collator| collator.collation().to_document()))
 }
 

@@ -147,7 +147,7 @@ impl<'a> Statement<'a> {
 
 impl Statement<'_> {
     /// What an upsert inserts if the statement says so itself.
-    fn supplied(&self) -> Result<Option<Arc<RawDocumentBuf>>, CommandError> {
+    pub fn supplied(&self) -> Result<Option<Arc<RawDocumentBuf>>, CommandError> {
         if !self.upsert_supplied {
             return Ok(None);
         }

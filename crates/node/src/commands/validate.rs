@@ -405,7 +405,9 @@ impl Findings {
     fn append_contents(&self, collection: &Collection, reply: &mut RawDocumentBuf) {
         let mut per_index = RawDocumentBuf::new();
         let mut details = RawDocumentBuf::new();
-        for (index, found) in collection.indexes.iter().zip(&self.indexes) {
+        let mut indexes: Vec<_> = collection.indexes.iter().zip(&self.indexes).collect();
+        indexes.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+        for (index, found) in indexes {
             // A name with a zero byte could not have been given.
             let Ok(name) = CString::try_from(index.name.as_str()) else {
                 continue;

@@ -91,7 +91,31 @@ fn if_null(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionN
             ),
         );
     }
-    Ok(ExpressionNode::special(IfNull { operands }))
+    // A constant that has no value is never the result, and behind one that has nothing is reached.
+    let mut needed: Vec<ExpressionNode> = Vec::with_capacity(operands.len());
+    let mut operands = operands.into_iter().peekable();
+    while let Some(operand) = operands.next() {
+        let is_null = match &operand {
+            ExpressionNode::Constant(value) => is_nullish(Some(value.as_raw_bson_ref())),
+            ExpressionNode::Missing => true,
+            _ => {
+                needed.push(operand);
+                continue;
+            }
+        };
+        if !is_null {
+            needed.push(operand);
+            break;
+        }
+        // The last one is what is left if all are null.
+        if operands.peek().is_none() {
+            needed.push(operand);
+        }
+    }
+    match needed.len() {
+        1 => Ok(needed.swap_remove(0)),
+        _ => Ok(ExpressionNode::special(IfNull { operands: needed })),
+    }
 }
 
 impl Special for IfNull {

@@ -34,6 +34,7 @@ mod node;
 mod object;
 mod operator;
 mod parse;
+mod part;
 mod regex_match;
 mod set;
 mod string;
@@ -59,6 +60,7 @@ pub(crate) use arena::{byte_len, check_size};
 pub(crate) use condition::Condition;
 pub use env::Env;
 pub use field::FieldPath;
+pub use part::PartExpression;
 pub use value::Value;
 
 pub(crate) use accumulate::{parse_fractions, percentile};
@@ -96,16 +98,27 @@ struct Source {
 impl Expression {
     pub fn parse(value: RawBsonRef<'_>, context: &Context) -> Result<Expression, QueryError> {
         let mut parser = parser(context);
-        Ok(Expression {
-            node: parser.operand(value)?,
+        let node = parser.operand(value)?;
+        Ok(Expression::of(node, value, &parser, context))
+    }
+
+    /// What the parser has made of a value.
+    fn of(
+        node: ExpressionNode,
+        written: RawBsonRef<'_>,
+        parser: &Parser<'_>,
+        context: &Context,
+    ) -> Expression {
+        Expression {
+            node,
             source: Arc::new(Source {
-                written: value.into(),
+                written: written.into(),
                 reads: parser.reads(),
             }),
             budget: context.budget.clone(),
             collator: context.collator.clone(),
             outer: Variables::default(),
-        })
+        }
     }
 
     /// How it compares strings; `None`: by their bytes.
@@ -171,6 +184,11 @@ impl Expression {
     /// The value, if the expression is a constant.
     pub fn as_constant(&self) -> Option<RawBsonRef<'_>> {
         self.node.as_constant(&self.budget, self.collator.as_ref())
+    }
+
+    /// Whether it depends on no document, though it may fail.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.node.is_fixed()
     }
 
     /// Whether the expression is a constant that has no value.

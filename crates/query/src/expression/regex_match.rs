@@ -172,7 +172,8 @@ fn compile(operator: &str, regex: Value<'_>, options: Value<'_>) -> Result<Optio
                 },
             )
         }
-        _ => return Ok(None),
+        // Options that there are not are told of nevertheless.
+        _ => ("", given.unwrap_or_default()),
     };
     if source.contains('\0') {
         return error(
@@ -187,7 +188,7 @@ fn compile(operator: &str, regex: Value<'_>, options: Value<'_>) -> Result<Optio
         );
     }
     match Pattern::compile(source, options) {
-        Ok(pattern) => Ok(Some(pattern)),
+        Ok(pattern) => Ok(Some(pattern).filter(|_| is_pattern)),
         Err(problem) if problem.kind == ErrorKind::Location(51108) => {
             error(51108, format!("{operator}{}", problem.message))
         }

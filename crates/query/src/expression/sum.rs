@@ -84,10 +84,12 @@ impl Sum {
 
     fn add_integer(&mut self, value: i64, widest: Widest) {
         self.widen(widest);
-        if self.doubles.used {
-            self.doubles.add_integer(i128::from(value));
-        } else {
+        if !self.doubles.used {
             self.integers += i128::from(value);
+        } else if widest == Widest::Int32 {
+            self.doubles.add(value as f64);
+        } else {
+            self.doubles.add_integer(i128::from(value));
         }
     }
 
@@ -98,8 +100,10 @@ impl Sum {
     fn fold_integers(&mut self) {
         let integers = std::mem::take(&mut self.integers);
         self.doubles.used = true;
-        if integers != 0 {
-            self.doubles.add_integer(integers);
+        match integers.unsigned_abs() {
+            0 => {}
+            1..=EXACT => self.doubles.add(integers as f64),
+            _ => self.doubles.add_integer(integers),
         }
     }
 
@@ -164,6 +168,9 @@ impl Sum {
 
 const BYTES: usize = 50;
 
+/// Up to here every integer is a double.
+const EXACT: u128 = 1 << 53;
+
 /// A sum and the rounding error that it has not taken up yet.
 #[derive(Clone, Copy, Debug, Default)]
 struct DoubleDouble {
@@ -182,7 +189,8 @@ impl DoubleDouble {
         self.error = if sum.is_finite() { error + low } else { 0.0 };
     }
 
-    /// In two parts, each exactly a double.
+    /// In two parts, each exactly a double. A number of 32 bits is one by itself, and is added as
+    /// it is: a second part, although it is zero, would round the sum anew.
     fn add_integer(&mut self, value: i128) {
         let low = value % (1 << 32);
         self.add(low as f64);
@@ -217,6 +225,18 @@ mod tests {
         assert_eq!(total(&[0.1; 10]), 1.0);
         assert_eq!(total(&[f64::INFINITY, 1.0]), f64::INFINITY);
         assert!(total(&[f64::INFINITY, f64::NEG_INFINITY]).is_nan());
+    }
+
+    #[test]
+    fn adds_short_integers_whole_and_long_ones_in_parts() {
+        let total = |integer: fn(i32) -> Number| {
+            let mut sum = Sum::default();
+            let values = [integer(2), Number::Double(0.03490658503988659), integer(-2)];
+            values.into_iter().for_each(|value| sum.add(value));
+            sum.total().to_f64()
+        };
+        assert_eq!(total(Number::Int32), 0.03490658503988664);
+        assert_eq!(total(|v| Number::Int64(v.into())), 0.03490658503988659);
     }
 
     #[test]

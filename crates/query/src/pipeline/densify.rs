@@ -54,13 +54,16 @@ enum Bounds {
     Range(RawBson, RawBson),
 }
 
-/// From one value to the next, and back: expressions over `{v: value}`.
+/// From one value to the next, and back.
 #[derive(Debug)]
-struct Steps {
-    next: Expression,
-    previous: Expression,
-    /// Whether the values are dates.
-    dates: bool,
+enum Steps {
+    /// Of a double and a decimal the first is rounded to 15 digits, other than in `$add`.
+    Numbers(Number),
+    /// Of dates: expressions over `{v: value}`.
+    Dates {
+        next: Expression,
+        previous: Expression,
+    },
 }
 
 const KNOWN: &[(&str, Kind)] = &[
@@ -184,7 +187,7 @@ fn parse_range(
             "The step parameter in a range statement must be a strictly positive numeric value",
         );
     }
-    let steps = Steps::new(step, unit, context)?;
+    let steps = Steps::new(step, number, unit, context)?;
     let bounds = match bounds {
         RawBsonRef::String("full") => Bounds::Full,
         RawBsonRef::String("partition") if partitioned => Bounds::Partition,
@@ -268,41 +271,37 @@ fn explicit_bounds(
 impl Steps {
     fn new(
         step: RawBsonRef<'_>,
+        number: Number,
         unit: Option<&str>,
         context: &Context,
     ) -> Result<Steps, QueryError> {
-        let expression = |date: &str, number: &str| {
+        let Some(unit) = unit else {
+            return Ok(Steps::Numbers(number));
+        };
+        let expression = |operator: &str| {
             let mut writer = DocumentWriter::new();
-            match unit {
-                Some(unit) => {
-                    writer.begin_document(date);
-                    writer.append_str("startDate", "$v");
-                    writer.append_str("unit", unit);
-                    writer.append("amount", step);
-                }
-                None => {
-                    writer.begin_array(number);
-                    writer.push(RawBsonRef::String("$v"));
-                    writer.push(step);
-                }
-            }
+            writer.begin_document(operator);
+            writer.append_str("startDate", "$v");
+            writer.append_str("unit", unit);
+            writer.append("amount", step);
             writer.end();
             Expression::parse(RawBsonRef::Document(&writer.finish()), context)
         };
-        let steps = Steps {
-            next: expression("$dateAdd", "$add")?,
-            previous: expression("$dateSubtract", "$subtract")?,
-            dates: unit.is_some(),
+        let steps = Steps::Dates {
+            next: expression("$dateAdd")?,
+            previous: expression("$dateSubtract")?,
         };
-        if unit.is_some() {
-            // An unknown unit is an error whether there are documents or not.
-            let epoch = RawBson::DateTime(bson::DateTime::from_millis(0));
-            let unknown = |failed: &QueryError| failed.kind == ErrorKind::FailedToParse;
-            if let Some(failed) = steps.next(&epoch).err().filter(unknown) {
-                return Err(failed);
-            }
+        // An unknown unit is an error whether there are documents or not.
+        let epoch = RawBson::DateTime(bson::DateTime::from_millis(0));
+        let unknown = |failed: &QueryError| failed.kind == ErrorKind::FailedToParse;
+        if let Some(failed) = steps.next(&epoch).err().filter(unknown) {
+            return Err(failed);
         }
         Ok(steps)
+    }
+
+    fn are_of_dates(&self) -> bool {
+        matches!(self, Steps::Dates { .. })
     }
 
     fn step(expression: &Expression, value: RawBsonRef<'_>) -> Result<RawBson, QueryError> {
@@ -313,12 +312,33 @@ impl Steps {
     }
 
     fn next(&self, value: &RawBson) -> Result<RawBson, QueryError> {
-        Steps::step(&self.next, value.as_raw_bson_ref())
+        self.stepped(value, Number::add, |next, _| next)
+    }
+
+    fn previous(&self, value: &RawBson) -> Result<RawBson, QueryError> {
+        self.stepped(value, Number::subtract, |_, previous| previous)
+    }
+
+    fn stepped<'a>(
+        &'a self,
+        value: &RawBson,
+        number: impl Fn(Number, Number) -> Number,
+        date: impl Fn(&'a Expression, &'a Expression) -> &'a Expression,
+    ) -> Result<RawBson, QueryError> {
+        let value = value.as_raw_bson_ref();
+        match self {
+            Steps::Numbers(by) => {
+                let from = Number::from_raw(value);
+                let stepped = from.map(|from| number(from, *by).to_raw().into());
+                Ok(stepped.unwrap_or(RawBson::Null))
+            }
+            Steps::Dates { next, previous } => Steps::step(date(next, previous), value),
+        }
     }
 
     /// The first value of a range in which a document has the first one, `value`.
     fn first(&self, low: &RawBson, value: RawBsonRef<'_>) -> Result<RawBson, QueryError> {
-        if !self.dates || order(low, value) == Ordering::Equal {
+        if !self.are_of_dates() || order(low, value) == Ordering::Equal {
             return Ok(low.clone());
         }
         self.onto(low)
@@ -327,7 +347,7 @@ impl Steps {
     /// A value as a step leads to it, as the reference counts: a month back from the 31st and a
     /// month on may be the 30th, and a whole number becomes what the step is.
     fn onto(&self, value: &RawBson) -> Result<RawBson, QueryError> {
-        self.next(&Steps::step(&self.previous, value.as_raw_bson_ref())?)
+        self.next(&self.previous(value)?)
     }
 
     /// Refuses what no step leads to.
@@ -337,7 +357,7 @@ impl Steps {
             value if Number::from_raw(value).is_some() => "numeric",
             _ => return error(5733201, "Densify field type must be numeric or a date"),
         };
-        match (found, self.dates) {
+        match (found, self.are_of_dates()) {
             ("date", false) => error(
                 6053600,
                 "Encountered date densify value in collection when step does not have a date unit.",
@@ -590,7 +610,11 @@ impl DensifyRun {
                 finishing && alone && order(low, end).is_eq()
             }
             (Ordering::Less, _) => true,
-            (Ordering::Equal, Bounds::Full) => finishing,
+            // A step that is too small to lead on from there has made it already.
+            (Ordering::Equal, Bounds::Full) => {
+                let following = self.densify.steps.next(&partition.next)?;
+                finishing && !order(&following, partition.next.as_raw_bson_ref()).is_eq()
+            }
             _ => false,
         };
         if !is_within {

@@ -11,21 +11,21 @@ use super::stage_run::{Flow, Next, StageRun, Start};
 use crate::context::Context;
 use crate::error::QueryError;
 use crate::expression::value::{describe, error};
-use crate::expression::{Arena, Expression};
+use crate::expression::{Arena, PartExpression};
 
 pub(super) fn parse(
     value: RawBsonRef<'_>,
     context: &Context,
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
-    let expression = Expression::parse(value, context)?;
+    let expression = PartExpression::parse(value, context)?;
     out.push(Arc::new(Redact { expression }));
     Ok(())
 }
 
 #[derive(Debug)]
 pub struct Redact {
-    expression: Expression,
+    expression: PartExpression,
 }
 
 impl Stage for Redact {
@@ -53,7 +53,7 @@ impl Stage for Redact {
 }
 
 struct RedactRun {
-    expression: Expression,
+    expression: PartExpression,
 }
 
 enum Decision {
@@ -62,10 +62,16 @@ enum Decision {
     Descend,
 }
 
-impl RedactRun {
-    fn decide(&self, document: &RawDocument) -> Result<Decision, QueryError> {
+/// A document, level by level.
+struct Levels<'a> {
+    expression: &'a PartExpression,
+    root: &'a RawDocument,
+}
+
+impl Levels<'_> {
+    fn decide(&self, level: &RawDocument) -> Result<Decision, QueryError> {
         let arena = Arena::new();
-        match self.expression.evaluate(document, &arena)? {
+        match self.expression.evaluate(self.root, level, &arena)? {
             Some(RawBsonRef::String("keep")) => Ok(Decision::Keep),
             Some(RawBsonRef::String("prune")) => Ok(Decision::Prune),
             Some(RawBsonRef::String("descend")) => Ok(Decision::Descend),
@@ -138,12 +144,16 @@ impl RedactRun {
 
 impl StageRun for RedactRun {
     fn push(&mut self, document: &RawDocument, next: &mut Next<'_>) -> Result<Flow, QueryError> {
-        match self.decide(document)? {
+        let levels = Levels {
+            expression: &self.expression,
+            root: document,
+        };
+        match levels.decide(document)? {
             Decision::Keep => next.push(document),
             Decision::Prune => Ok(Flow::Continue),
             Decision::Descend => {
                 let mut writer = DocumentWriter::with_capacity(document.as_bytes().len());
-                self.descend(document, &mut writer)?;
+                levels.descend(document, &mut writer)?;
                 next.push(&writer.finish())
             }
         }

@@ -110,7 +110,7 @@ impl Update {
         if !is_written && after.as_bytes() == document.as_bytes() {
             return Ok(None);
         }
-        self.check_id(document, &after)?;
+        self.check_id(document, &after, false)?;
         self.check_size(&after)?;
         Ok(Some(after))
     }
@@ -138,7 +138,7 @@ impl Update {
             }
             None => self.transform(&seed, &context)?.after,
         };
-        self.check_id(&seed, &after)?;
+        self.check_id(&seed, &after, true)?;
         let after = upsert::with_id_first(&after, context.generated_id);
         self.check_size(&after)?;
         Ok(after)
@@ -161,7 +161,12 @@ impl Update {
 
     /// `_id` may be given its own value, and one where there was none. What replaces the whole
     /// document may give it an equal number of another type.
-    fn check_id(&self, before: &RawDocument, after: &RawDocument) -> Result<(), QueryError> {
+    fn check_id(
+        &self,
+        before: &RawDocument,
+        after: &RawDocument,
+        is_upsert: bool,
+    ) -> Result<(), QueryError> {
         let Some(old) = field(before, "_id") else {
             return Ok(());
         };
@@ -173,8 +178,11 @@ impl Update {
         if new.is_some_and(keeps) {
             return Ok(());
         }
-        if let (Kind::Replacement(_), Some(new)) = (&self.kind, new) {
-            refuse_id(new)?;
+        if let (Kind::Replacement(_) | Kind::Pipeline(_), Some(new)) = (&self.kind, new) {
+            match is_upsert {
+                true => refuse_array_id(after)?,
+                false => refuse_id(new)?,
+            }
         }
         let message = match (&self.kind, new) {
             (Kind::Modifiers(modifiers), _) => format!(

@@ -407,7 +407,7 @@ async fn unique_is_loaded(replica: &Replica, namespace: &Namespace) {
 }
 
 /// Names that are views of something else, or nobody's to write to.
-fn refuse_reserved(replica: &Replica, namespace: &Namespace) -> Result<(), CommandError> {
+pub fn refuse_reserved(replica: &Replica, namespace: &Namespace) -> Result<(), CommandError> {
     virtual_collections::refuse_write(namespace)?;
     if namespace.collection() == view::COLLECTION {
         let why = format!("cannot write to {namespace}");

@@ -1,6 +1,7 @@
 //! Asking for checkpoints.
 
-use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::time::Duration;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Request {
@@ -32,8 +33,13 @@ impl Requests {
 pub(crate) struct RequestQueue(Receiver<Request>);
 
 impl RequestQueue {
-    pub(super) fn next(&self) -> Request {
-        self.0.recv().unwrap_or(Request::Stop)
+    /// What is asked for next; `None`: nothing for so long.
+    pub(super) fn next_within(&self, time: Duration) -> Option<Request> {
+        match self.0.recv_timeout(time) {
+            Ok(request) => Some(request),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Request::Stop),
+        }
     }
 
     /// Whether a checkpoint was asked for since this was looked at last.

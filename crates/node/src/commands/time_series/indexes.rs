@@ -52,6 +52,12 @@ pub fn to_buckets(
             }
             // That it is no document is told later.
             (PARTIAL, RawBsonRef::Array(_)) => out.append_element(&element),
+            // Read as the document that it is in bytes.
+            ("key", RawBsonRef::Array(given)) => {
+                let given = RawDocument::from_bytes(given.as_bytes())
+                    .map_err(|error| invalid(error.to_string()))?;
+                out.append_doc("key", &key_of_buckets(given, series)?);
+            }
             (name @ ("key" | PARTIAL), other) if other.as_document().is_none() => {
                 return Err(CommandError::new(
                     ErrorCode::Location(10065),
@@ -186,10 +192,11 @@ fn measures(spec: &RawDocument, series: &TimeSeries) -> bool {
 /// is one over buckets alone.
 pub fn to_measurements(spec: &RawDocument, series: &TimeSeries) -> Option<RawDocumentBuf> {
     let mut out = DocumentWriter::new();
+    let is_hidden = spec.get_bool("hidden").unwrap_or(false);
     if let Ok(original) = spec.get_document(ORIGINAL) {
         for element in elements(original) {
             match element.name() {
-                "hidden" => {}
+                "hidden" if is_hidden || is_true(element.value()) => {}
                 _ => out.append_element(&element),
             }
         }
@@ -201,7 +208,7 @@ pub fn to_measurements(spec: &RawDocument, series: &TimeSeries) -> Option<RawDoc
             out.append_doc("collation", collation);
         }
         // It may have changed since.
-        if spec.get_bool("hidden").unwrap_or(false) {
+        if is_hidden {
             out.append_bool("hidden", true);
         }
         return Some(out.finish());

@@ -277,7 +277,15 @@ fn add<'a>(args: &Arguments<'a>, env: &Env<'a>, sign: i64) -> Result<Value<'a>> 
     let Some(zone) = zone(args, 3)? else {
         return Ok(NULL);
     };
-    let start = start(args, 0, "startDate", 5166403)?;
+    let Ok(Some(start)) = millis(args.get(0)) else {
+        return error(
+            5166403,
+            format!(
+                "{} requires startDate to be convertible to a date",
+                args.operator
+            ),
+        );
+    };
     let unit = Unit::of_change(args, 1)?;
     let amount = args
         .get(2)

@@ -87,11 +87,16 @@ fn to_string<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
         check_format(format, WRITTEN)?;
     }
     let args = &args.with(2, env)?;
-    let (Some(zone), Some(format)) = (zone(args, 2)?, format) else {
+    let zone = zone(args, 2)?;
+    // A date that is null comes before other arguments that are.
+    if is_nullish(args.get(0)) {
+        return args.fallback(3, env).unwrap_or(Ok(NULL));
+    }
+    let (Some(zone), Some(format)) = (zone, format) else {
         return Ok(NULL);
     };
     let Some(millis) = millis(args.get(0))? else {
-        return args.fallback(3, env).unwrap_or(Ok(NULL));
+        return Ok(NULL);
     };
     let format = format.unwrap_or("%Y-%m-%dT%H:%M:%S.%LZ");
     env.string(&print(format, millis, zone)?)

@@ -23,8 +23,8 @@ pub(super) enum Window {
     Documents(Bound<i64>, Bound<i64>),
     /// By the value of the field that `sortBy` names.
     Range {
-        lower: Bound<Expression>,
-        upper: Bound<Expression>,
+        lower: Bound<Offset>,
+        upper: Bound<Offset>,
         /// The field; `None` where the order is a descending one.
         position: Option<Expression>,
         dates: bool,
@@ -257,17 +257,12 @@ impl<'v> Edges<'v> {
 
     fn next(
         &mut self,
-        offset: &Expression,
+        offset: &Offset,
         value: Option<&RawBson>,
         is_before: impl Fn(Ordering) -> bool,
     ) -> Result<usize, QueryError> {
         self.budget.spend(1)?;
-        let mut root = DocumentWriter::new();
-        if let Some(value) = value {
-            root.append("v", value.as_raw_bson_ref());
-        }
-        let limit = offset.evaluate_owned(&root.finish())?;
-        let limit = limit.unwrap_or(RawBson::Null);
+        let limit = offset.from(value)?;
         let lies_before = |value: &Option<RawBson>| {
             let value = value.as_ref().unwrap_or(&RawBson::Null);
             is_before(compare(value.as_raw_bson_ref(), limit.as_raw_bson_ref()))
@@ -277,6 +272,49 @@ impl<'v> Edges<'v> {
             self.edge += 1;
         }
         Ok(self.edge)
+    }
+}
+
+/// How far away a window ends.
+#[derive(Clone, Debug)]
+pub(super) enum Offset {
+    Number(Number),
+    /// What makes the end out of a date.
+    Time(Box<Expression>),
+}
+
+impl Offset {
+    /// The end of the window of a value; null if it has none.
+    fn from(&self, value: Option<&RawBson>) -> Result<RawBson, QueryError> {
+        match self {
+            Offset::Number(by) => {
+                let number = value.and_then(|value| Number::from_raw(value.as_raw_bson_ref()));
+                let end = number.map(|number| end(number, *by).to_raw().into());
+                Ok(end.unwrap_or(RawBson::Null))
+            }
+            Offset::Time(expression) => {
+                let mut root = DocumentWriter::new();
+                if let Some(value) = value {
+                    root.append("v", value.as_raw_bson_ref());
+                }
+                let end = expression.evaluate_owned(&root.finish())?;
+                Ok(end.unwrap_or(RawBson::Null))
+            }
+        }
+    }
+}
+
+/// Doubles end at decimals of 15 digits, as in MongoDB: so `0.1` is one below `1.1`.
+fn end(number: Number, by: Number) -> Number {
+    // What those digits hold is the same as an integer.
+    const DIGITS: i64 = 1_000_000_000_000_000;
+    let whole = |number: Number| {
+        let whole = number.to_i64_exact()?;
+        (-DIGITS..DIGITS).contains(&whole).then_some(whole)
+    };
+    match (whole(number), whole(by)) {
+        (Some(number), Some(by)) => Number::Int64(number + by),
+        _ => Number::Decimal(number.to_decimal().add(by.to_decimal())),
     }
 }
 
@@ -348,7 +386,7 @@ fn range_bound(
     bound: Written<'_>,
     unit: Option<&str>,
     context: &Context,
-) -> Result<Bound<Expression>, QueryError> {
+) -> Result<Bound<Offset>, QueryError> {
     let value = match bound {
         Written::Unbounded => return Ok(Bound::Unbounded),
         Written::Current => return Ok(Bound::Current),
@@ -357,25 +395,19 @@ fn range_bound(
     let Some(number) = Number::from_raw(value) else {
         return Err(failed("Range-based bounds expression must be a number"));
     };
+    let Some(unit) = unit else {
+        return Ok(Bound::At(Offset::Number(number)));
+    };
+    let Some(amount) = number.to_i32_exact() else {
+        return Err(failed("With 'unit', range-based bounds must be an integer"));
+    };
     let mut writer = DocumentWriter::new();
-    match unit {
-        None => {
-            writer.begin_array("$add");
-            writer.push(RawBsonRef::String("$v"));
-            writer.push(value);
-        }
-        Some(unit) => {
-            let Some(amount) = number.to_i32_exact() else {
-                return Err(failed("With 'unit', range-based bounds must be an integer"));
-            };
-            writer.begin_document("$dateAdd");
-            writer.append_str("startDate", "$v");
-            writer.append_str("unit", unit);
-            writer.append_i64("amount", i64::from(amount));
-        }
-    }
+    writer.begin_document("$dateAdd");
+    writer.append_str("startDate", "$v");
+    writer.append_str("unit", unit);
+    writer.append_i64("amount", i64::from(amount));
     writer.end();
     let expression = writer.finish();
-    let value = RawBsonRef::Document(&expression);
-    Expression::parse(value, context).map(Bound::At)
+    let expression = Expression::parse(RawBsonRef::Document(&expression), context)?;
+    Ok(Bound::At(Offset::Time(Box::new(expression))))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bson::{RawBson, RawBsonRef, RawDocument};
+use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::{Collator, Number, compare_collated};
 
@@ -114,9 +114,6 @@ pub(super) fn parse_shift(
     call: &Call<'_>,
     around: &Around<'_>,
 ) -> Result<Box<dyn Function>, QueryError> {
-    if call.window.is_some() {
-        return Err(failed("$shift does not accept a 'window' field"));
-    }
     let RawBsonRef::Document(document) = call.argument else {
         return Err(failed("Argument to $shift must be an object"));
     };
@@ -137,6 +134,10 @@ pub(super) fn parse_shift(
             "default" => {
                 let expression = Expression::parse(value, around.context)?;
                 let value = expression.as_constant();
+                if expression.is_fixed() && value.is_none() {
+                    // What is wrong with a constant is told at once.
+                    expression.evaluate_owned(&RawDocumentBuf::new())?;
+                }
                 if value.is_none() && !expression.is_missing() {
                     return Err(failed(
                         "'$shift:default' expression must yield a constant value.",
@@ -146,6 +147,9 @@ pub(super) fn parse_shift(
             }
             _ => return Err(failed("Unknown argument in $shift")),
         }
+    }
+    if call.window.is_some() {
+        return Err(failed("$shift does not accept a 'window' field"));
     }
     if !around.has_order() {
         return Err(failed("'$shift' requires a sortBy"));
