@@ -40,6 +40,21 @@ with client.watch(start_after=pushed["_id"], show_expanded_events=True) as strea
     made = stream.next()
     assert made["operationType"] == "createIndexes", made
     assert made["operationDescription"]["indexes"][0]["key"] == {"n": 1}, made
+# Views are told of as well, and a change of options that changes nothing.
+with db.watch(show_expanded_events=True) as stream:
+    db.create_collection("tagged", viewOn="posts", pipeline=[{"$match": {"n": 1}}])
+    db.command("collMod", "tagged", viewOn="posts", pipeline=[])
+    db.drop_collection("tagged")
+    db.command("collMod", "posts")
+    told = [stream.next() for _ in range(4)]
+    kinds = [(event["operationType"], event["ns"]["coll"]) for event in told]
+    views = [(kind, "tagged") for kind in ("create", "modify", "drop")]
+    assert kinds == [*views, ("modify", "posts")], kinds
+    assert told[0]["operationDescription"] == {
+        "viewOn": "posts",
+        "pipeline": [{"$match": {"n": 1}}],
+    }, told[0]
+    assert "collectionUUID" not in told[0] and "operationDescription" not in told[2], told
 try:
     posts.watch([{"$project": {"_id": 0}}], resume_after=event["_id"]).next()
     raise AssertionError("an event without its token went through")

@@ -104,6 +104,12 @@ assert shown["failpoint.failCommand"]["mode"] == 1, shown
 fail_point("off")
 assert failed(lambda: fail_point("off", name="nope")).code == 266
 
+# What speaks of an end that the server does not know of names no version of the topology: a driver
+# would take it for old.
+fail_point({"times": 1}, failCommands=["find"], errorCode=91)
+refused = client.shop.command({"find": "items"}, check=False)
+assert refused["code"] == 91 and "topologyVersion" not in refused, refused
+
 # Operations with a time are out of it at once, or never.
 fail_point("alwaysOn", name="maxTimeAlwaysTimeOut")
 for timed in (

@@ -72,7 +72,7 @@ pub fn mark_concern(
     if is_numbered_write(spec, generic) && code.is_retryable() {
         reply.append(cstr!("errorLabels"), RawArrayBuf::from_iter([RETRYABLE]));
     }
-    if code.is_not_primary() {
+    if is_about_state(code, replication) {
         reply.append(cstr!("topologyVersion"), replication.topology_version());
     }
     reply
@@ -81,6 +81,12 @@ pub fn mark_concern(
 fn concern_code(reply: &RawDocument) -> Option<ErrorCode> {
     let error = banyan_document::field(reply, "writeConcernError")?.as_document()?;
     error.get_i32("code").ok().map(ErrorCode::from_code)
+}
+
+/// Whether the reply says how new it is. One that speaks of the end of a member which does not know of it
+/// is not passed over by a driver that has heard the newest.
+fn is_about_state(code: ErrorCode, replication: &ReplicationCoordinator) -> bool {
+    code.is_not_primary() || code.is_shutdown() && replication.check_quiescing().is_err()
 }
 
 /// The reply that says the error.
@@ -98,8 +104,7 @@ pub fn reply(
     if !labels.is_empty() {
         out.append(cstr!("errorLabels"), RawArrayBuf::from_iter(labels));
     }
-    // What is told of a shutdown without it discredits the member whatever the driver knows of it.
-    if error.code.is_not_primary() && replication.is_replica_set() {
+    if is_about_state(error.code, replication) && replication.is_replica_set() {
         out.append(cstr!("topologyVersion"), replication.topology_version());
     }
     for (name, value) in error.to_reply().iter().flatten() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use banyan_execution::by_id;
-use banyan_query::diff;
+use banyan_query::{diff, view};
 use banyan_storage::{CatalogChange, CollectionId, Namespace};
 use banyan_wire::params;
 use banyan_wire::{CommandError, ErrorCode};
@@ -75,7 +75,15 @@ impl Describer {
     /// The collection's name at that place, if the stream shows what happens to it.
     pub fn shown(&self, collection: CollectionId, index: u64) -> Option<Arc<Name>> {
         let name = self.replica.machine.name_at(collection, index)?;
-        self.scope.shows(&name.namespace).then_some(name)
+        (self.scope.shows(&name.namespace) || self.shows_views_in(&name)).then_some(name)
+    }
+
+    /// Whether the documents of a collection are views that the stream tells of.
+    fn shows_views_in(&self, name: &Name) -> bool {
+        let namespace = &name.namespace;
+        self.expanded
+            && namespace.collection() == view::COLLECTION
+            && self.scope.shows_views_of(namespace.database())
     }
 
     /// `name` is that of the collection whose document it is about, if it is shown.
@@ -85,6 +93,9 @@ impl Describer {
         place: Place,
         name: Option<&Name>,
     ) -> Result<Events, CommandError> {
+        if name.is_some_and(|name| self.shows_views_in(name)) {
+            return Ok(self.view(operation, place));
+        }
         let event = match (operation, name) {
             (Operation::Catalog(change, about), _) => {
                 return Ok(self.catalog(change, about, place));
@@ -298,6 +309,38 @@ impl Describer {
                 document: event,
             }),
             invalidate: ends.then(|| self.invalidate(token, place)),
+        }
+    }
+
+    /// Changes of views, whose definitions are documents.
+    fn view(&self, operation: &Operation<'_>, place: Place) -> Events {
+        let (kind, definition, is_told) = match operation {
+            Operation::Insert { document, .. } => ("create", *document, true),
+            Operation::Update { after, .. } => ("modify", *after, true),
+            Operation::Delete { before, .. } => ("drop", *before, false),
+            _ => return Events::default(),
+        };
+        let namespace = definition.get_str("_id").ok().and_then(Namespace::parse);
+        let Some(namespace) = namespace else {
+            return Events::default();
+        };
+        let mut event = self.start(kind, place, None);
+        event.append(cstr!("ns"), shown_name(&namespace));
+        if is_told {
+            let mut description = RawDocumentBuf::new();
+            for (name, value) in definition.iter().flatten() {
+                if name != "_id" {
+                    description.append(name, value);
+                }
+            }
+            event.append(cstr!("operationDescription"), description);
+        }
+        Events {
+            event: Some(Event {
+                token: Token::event(place.time, None),
+                document: event,
+            }),
+            invalidate: None,
         }
     }
 

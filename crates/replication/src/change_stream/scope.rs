@@ -70,6 +70,11 @@ impl Scope {
         }
     }
 
+    /// Whether the stream shows what happens to the views of this database.
+    pub fn shows_views_of(&self, database: &str) -> bool {
+        !self.is_collection() && self.shows_database(database)
+    }
+
     pub fn shows_database(&self, name: &str) -> bool {
         match self {
             Scope::Collection(_) => false,
