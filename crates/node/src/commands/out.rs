@@ -168,21 +168,28 @@ async fn replace(
     results: Results,
 ) -> Result<(), CommandError> {
     let staging = format!("tmp.agg_out.{}", uuid::Uuid::new_v4());
-    prepare(ctx, database, collection, &staging).await?;
-    match fill(ctx, database, &staging, results).await {
-        Ok(()) => {
-            let rename = rawdoc! {
-                "renameCollection": format!("{database}.{staging}"),
-                "to": format!("{database}.{collection}"),
-                "dropTarget": true,
-            };
-            run(ctx, "admin", rename).await.map(drop)
-        }
-        Err(error) => {
-            discard(ctx, database, &staging).await;
-            Err(error)
-        }
+    let outcome = replace_by(ctx, database, collection, &staging, results).await;
+    if outcome.is_err() {
+        discard(ctx, database, &staging).await;
     }
+    outcome
+}
+
+async fn replace_by(
+    ctx: &CommandContext<'_>,
+    database: &str,
+    collection: &str,
+    staging: &str,
+    results: Results,
+) -> Result<(), CommandError> {
+    prepare(ctx, database, collection, staging).await?;
+    fill(ctx, database, staging, results).await?;
+    let rename = rawdoc! {
+        "renameCollection": format!("{database}.{staging}"),
+        "to": format!("{database}.{collection}"),
+        "dropTarget": true,
+    };
+    run(ctx, "admin", rename).await.map(drop)
 }
 
 /// Drops what was not finished, also when the command has been told to end.
