@@ -140,12 +140,9 @@ impl NodeService {
     }
 
     async fn run(&self, ctx: &mut CommandContext<'_>) -> CommandResult {
-        if ctx
-            .deadline
-            .is_some_and(|deadline| deadline <= Instant::now())
-        {
-            let text = "operation exceeded time limit";
-            return Err(CommandError::new(ErrorCode::MaxTimeMSExpired, text));
+        let is_over = |deadline| deadline <= Instant::now();
+        if ctx.deadline.is_some_and(is_over) {
+            ctx.check_interrupt()?;
         }
         self.enter_session(ctx)?;
         ctx.concern = self.write_concern(ctx)?;

@@ -186,18 +186,18 @@ pub fn candidates<'i>(
 ) -> impl Iterator<Item = IndexBounds> + use<'i> {
     let asked: Vec<&Path> = conjunction.conditions.iter().map(|c| &*c.path).collect();
     let layouts = index.kind.layouts(&asked, &index.arrays()).into_iter();
-    // The path for which bounds of values were found last: those of all that lies below say less.
-    let mut confined = None;
+    // The path with bounds of values that was found last: those of all that lies below say less.
+    let mut confined: Option<Path> = None;
     layouts.filter_map(move |layout| {
-        let path = layout.fields[0].0.clone();
-        if layout
-            .prefix
-            .as_ref()
-            .is_some_and(|prefix| prefix.with_below)
-        {
-            let is_confined = confined.as_ref() == Some(&path);
+        let Some(prefix) = &layout.prefix else {
+            return of_layout(index, layout, conjunction, None);
+        };
+        let (path, _) = layout.fields.first()?;
+        if prefix.with_below {
+            let is_confined = confined.as_ref() == Some(path);
             return (!is_confined).then(|| of_paths_below(index, layout, conjunction))?;
         }
+        let path = path.clone();
         let bounds = of_layout(index, layout, conjunction, None)?;
         confined = Some(path);
         Some(bounds)
@@ -210,7 +210,7 @@ fn of_paths_below(
     layout: KeyLayout,
     conjunction: &Conjunction<'_>,
 ) -> Option<IndexBounds> {
-    let path = &layout.fields[0].0;
+    let (path, _) = layout.fields.first()?;
     let conditions = conjunction.conditions.iter();
     let mut mine = conditions
         .filter(|condition| *condition.path == *path && asks_for_existence(condition))
@@ -427,7 +427,10 @@ pub(super) fn key_order<'c>(index: &'c Index, collator: Option<&Collator>) -> Ke
 pub fn whole(index: &Arc<Index>, collator: Option<&Collator>) -> Option<IndexBounds> {
     let layout = of_all_documents(index)?;
     let alike = key_order(index, collator).is_alike();
-    Some(all_keys(index, layout, alike))
+    Some(IndexBounds {
+        multikey: index.is_multikey(),
+        ..all_keys(index, layout, alike)
+    })
 }
 
 /// The layout that all of an index's keys have.
