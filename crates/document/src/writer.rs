@@ -90,7 +90,12 @@ impl DocumentWriter {
     }
 
     pub fn with_capacity(bytes: usize) -> DocumentWriter {
-        let mut written = Vec::with_capacity(bytes.max(5));
+        DocumentWriter::over(Vec::with_capacity(bytes.max(5)))
+    }
+
+    /// Writes over what is in a buffer.
+    pub fn over(mut written: Vec<u8>) -> DocumentWriter {
+        written.clear();
         written.extend_from_slice(&[0; 4]);
         DocumentWriter {
             bytes: written,

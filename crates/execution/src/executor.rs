@@ -7,13 +7,15 @@ use std::time::Instant;
 use banyan_query::filter::Filter;
 use banyan_query::{CanonicalQuery, QueryError};
 use banyan_storage::{Collection, RecordId, Snapshot};
-use bson::{RawDocumentBuf, cstr, rawdoc};
+use bson::{RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use crate::cache::CandidateStats;
 use crate::error::plan_killed;
 use crate::interrupt::{InterruptSlot, Ticker};
 use crate::later::LaterStates;
-use crate::operators::{Documents, Examined, Explainer, Member, Progress, Run, Stage, VirtualScan};
+use crate::operators::{
+    Documents, Examined, Explainer, Member, MemberRef, Progress, Run, Stage, VirtualScan,
+};
 use crate::packed::{Packed, Packer};
 use crate::parallel::{self, Counter, Sink, Workers};
 use crate::plan::explain::clamp;
@@ -60,15 +62,13 @@ impl Found {
 }
 
 impl Sink for Found {
-    fn take(&mut self, member: Member) -> Result<(), QueryError> {
-        if let Some(row) = &member.row {
-            self.room.take(row.as_bytes().len());
-            self.packer.push(member.record, row);
-        }
+    fn take(&mut self, member: MemberRef<'_>) -> Result<(), QueryError> {
+        self.room.take(member.document.as_bytes().len());
+        self.packer.push(member.record.clone(), member.document);
         Ok(())
     }
 
-    fn is_full(&self) -> bool {
+    fn is_full(&mut self) -> bool {
         self.room.is_used_up()
     }
 
@@ -199,7 +199,7 @@ impl Executor {
         let mut rest = None;
         loop {
             let mut found = self.ahead.drain(..);
-            found.try_for_each(|member| sink.take(member))?;
+            found.try_for_each(|member| sink.keep(member))?;
             drop(found);
             if self.ended {
                 break;
@@ -407,7 +407,7 @@ impl Executor {
         };
         let mut sink = make(windows.room())?;
         let mut ahead = self.ahead.drain(..);
-        ahead.try_for_each(|member| sink.take(member))?;
+        ahead.try_for_each(|member| sink.keep(member))?;
         drop(ahead);
         sink.seal()?;
         if let Some(found) = found(sink) {
@@ -636,6 +636,24 @@ impl RowStream for Executor {
             }
             self.read(wanted - out.len(), Reading::Ahead)?;
         }
+    }
+
+    /// What was found in windows lies in slabs.
+    fn hand_on(&mut self, take: &mut dyn FnMut(&RawDocument) -> bool) {
+        let Some(windows) = &mut self.windows else {
+            return;
+        };
+        if !self.ahead.is_empty() || self.failed.is_some() {
+            return;
+        }
+        while let Some(found) = windows.found() {
+            found.hand_on(take);
+            if !found.is_empty() {
+                return;
+            }
+            windows.pass_found();
+        }
+        self.ended = windows.has_ended();
     }
 
     fn check_collection(&self) -> Result<(), QueryError> {

@@ -73,6 +73,23 @@ impl<K> Packed<K> {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// Has documents taken where they lie, until one is not.
+    pub fn hand_on(&mut self, take: &mut dyn FnMut(&RawDocument) -> bool) {
+        while let Some(slab) = self.0.front_mut() {
+            while let Some((_, end)) = slab.members.as_slice().first() {
+                let bytes = slab.bytes.get(slab.start..*end).unwrap_or_default();
+                if let Ok(document) = RawDocument::from_bytes(bytes)
+                    && !take(document)
+                {
+                    return;
+                }
+                slab.start = *end;
+                slab.members.next();
+            }
+            self.0.pop_front();
+        }
+    }
 }
 
 impl<K> Iterator for Packed<K> {
@@ -114,6 +131,33 @@ mod tests {
         assert!(!packed.is_empty());
         let unpacked = packed.map(|(number, row)| (number, row.into_owned()));
         assert!(unpacked.eq(documents.into_iter().enumerate()));
+    }
+
+    #[test]
+    fn what_is_not_taken_where_it_lies_comes_next() {
+        let documents: Vec<RawDocumentBuf> = (0..5000).map(|n| rawdoc! { "n": n }).collect();
+        let mut packer = Packer::default();
+        documents
+            .iter()
+            .for_each(|document| packer.push((), document));
+        let mut packed = packer.finish();
+        let mut taken = Vec::new();
+        while !packed.is_empty() {
+            let room = taken.len() + 700;
+            packed.hand_on(&mut |document| {
+                let has_room = taken.len() < room;
+                if has_room {
+                    taken.push(document.to_owned());
+                }
+                has_room
+            });
+            taken.extend(packed.next().map(|((), row)| row.into_owned()));
+        }
+        assert_eq!(taken, documents);
+    }
+
+    #[test]
+    fn nothing_comes_of_nothing() {
         assert!(Packer::<()>::default().finish().is_empty());
     }
 }

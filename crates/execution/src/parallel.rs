@@ -20,7 +20,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 
 use crate::interrupt::{InterruptSlot, Ticker};
-use crate::operators::{Examined, Member, Progress, Run, Stage};
+use crate::operators::{Examined, Member, MemberRef, Progress, Run, Stage};
 use crate::plan::explain::clamp;
 use crate::shares::{Share, Shares};
 use crate::tickets;
@@ -32,7 +32,16 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// What becomes of what is found in a share.
 pub trait Sink: Send + 'static {
-    fn take(&mut self, member: Member) -> Result<(), QueryError>;
+    fn take(&mut self, member: MemberRef<'_>) -> Result<(), QueryError>;
+
+    /// Whether it keeps members as they are, so that each is to be made for it.
+    fn keeps_members(&self) -> bool {
+        false
+    }
+
+    fn keep(&mut self, member: Member) -> Result<(), QueryError> {
+        member.by_ref().map_or(Ok(()), |member| self.take(member))
+    }
 
     /// So many are found that are not taken one by one. False if each is wanted.
     fn count(&mut self, _found: u64) -> bool {
@@ -46,7 +55,7 @@ pub trait Sink: Send + 'static {
     }
 
     /// Whether nothing more is to be taken in for now, by this sink and all others.
-    fn is_full(&self) -> bool {
+    fn is_full(&mut self) -> bool {
         false
     }
 
@@ -66,7 +75,13 @@ pub trait Sink: Send + 'static {
 pub struct Counter(pub u64);
 
 impl Sink for Counter {
-    fn take(&mut self, _: Member) -> Result<(), QueryError> {
+    fn take(&mut self, _: MemberRef<'_>) -> Result<(), QueryError> {
+        self.0 += 1;
+        Ok(())
+    }
+
+    /// It may have no document.
+    fn keep(&mut self, _: Member) -> Result<(), QueryError> {
         self.0 += 1;
         Ok(())
     }
@@ -358,22 +373,30 @@ where
         };
         let mut ticker = Ticker::new(self.slot.clone());
         let batch = stage.batch_members();
-        let mut out: Vec<Member> = Vec::with_capacity(batch);
+        let mut out: Vec<Member> = Vec::new();
         let counts = part.sink.count(0);
+        let keeps_members = part.sink.keeps_members();
         loop {
             let mut run = Run::new(&self.snapshot, &mut ticker, &mut part.examined, u64::MAX);
+            let mut reached = None;
             let progress = if counts {
                 let (found, progress) = stage.pass(&mut run, COUNTED_AT_ONCE)?;
                 part.sink.count(found);
                 progress
+            } else if keeps_members {
+                let progress = stage.next(&mut run, part.sink.wanted(batch), &mut out)?;
+                for member in out.drain(..) {
+                    reached = member.record.as_number();
+                    part.sink.keep(member)?;
+                }
+                progress
             } else {
-                stage.next(&mut run, part.sink.wanted(batch), &mut out)?
+                let (wanted, sink) = (part.sink.wanted(batch), &mut part.sink);
+                stage.visit(&mut run, wanted, &mut |member| {
+                    reached = member.record.as_number();
+                    sink.take(member)
+                })?
             };
-            let mut reached = None;
-            for member in out.drain(..) {
-                reached = member.record.as_number();
-                part.sink.take(member)?;
-            }
             if part.sink.is_full() {
                 self.full.store(true, Ordering::Relaxed);
                 match reached.filter(|_| progress == Progress::More) {

@@ -87,6 +87,10 @@ pub trait RowStream: Send {
     /// for now at least; that of a tailable cursor may have more when asked again.
     fn next_batch(&mut self, most: usize, out: &mut VecDeque<Row>) -> Result<(), QueryError>;
 
+    /// Has documents taken that are at hand, where they lie: `take` says whether it has room for the one
+    /// that it is shown. What is not taken comes with the next batch.
+    fn hand_on(&mut self, _take: &mut dyn FnMut(&RawDocument) -> bool) {}
+
     /// Of those of a tailable cursor that has come to the end: whether there may be more by now.
     /// Cheaper than to ask for it.
     fn may_have_more(&self) -> bool {

@@ -48,6 +48,8 @@ enum Segment<T> {
 pub struct Room {
     all: Arc<AtomicUsize>,
     own: usize,
+    /// So much of that the others have been told.
+    told: usize,
     count: usize,
     /// So many bytes are expected of the first.
     expected: usize,
@@ -60,6 +62,7 @@ impl Room {
         Room {
             all: Arc::default(),
             own: 0,
+            told: 0,
             count: 0,
             expected,
             bytes,
@@ -70,11 +73,13 @@ impl Room {
     pub fn take(&mut self, bytes: usize) {
         self.count += 1;
         self.own += bytes;
-        self.all.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub fn is_used_up(&self) -> bool {
-        self.all.load(Ordering::Relaxed) >= self.bytes
+    /// By all sinks, as of when each was asked last.
+    pub fn is_used_up(&mut self) -> bool {
+        let new = self.own - self.told;
+        self.told = self.own;
+        self.all.fetch_add(new, Ordering::Relaxed) + new >= self.bytes
     }
 
     /// How many more are to be read at once, of so many at most, going by those that have come.

@@ -12,7 +12,9 @@ use banyan_storage::{Collection, CollectionId, Record, RecordId, RecordScan, Sna
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
 use super::explain::direction;
-use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
+use super::{
+    Counts, Explainer, Member, MemberRef, Operator, Progress, Run, Stage, Visitor, visit_all,
+};
 use crate::error;
 use crate::plan::explain::clamp;
 use crate::plan::{IndexBounds, ScanRange};
@@ -61,6 +63,12 @@ enum Come {
     /// Where the scan of the present range is.
     InScan,
     ByItself(RecordId, Record),
+}
+
+/// A document that matches.
+enum Found<'s> {
+    InScan(&'s RecordScan, &'s RawDocument),
+    ByItself(Record),
 }
 
 /// What is read next.
@@ -199,14 +207,14 @@ impl CollectionScan {
         scan.and_then(RecordScan::id).or_else(|| self.last.clone())
     }
 
-    /// Goes on to the next record that is its to read, and appends it to `out` if its document matches.
+    /// Goes on to the next record that is its to read, and has it taken if its document matches.
     /// False: there is none.
     #[inline]
     fn examine(
         &mut self,
         filter: Option<&Filter>,
         run: &mut Run<'_>,
-        out: &mut Vec<Member>,
+        take: impl FnOnce(RecordId, Found<'_>) -> Result<(), QueryError>,
     ) -> Result<bool, QueryError> {
         let matches = |document: &RawDocument| match filter {
             Some(filter) => filter.try_matches(document),
@@ -217,7 +225,7 @@ impl CollectionScan {
                 self.examined += 1;
                 run.examine_document(record.as_bytes().len())?;
                 if matches(&record)? {
-                    out.push(Member::new(id, Some(Row::Record(record))));
+                    take(id, Found::ByItself(record))?;
                 }
                 return Ok(true);
             }
@@ -248,10 +256,27 @@ impl CollectionScan {
         self.examined += 1;
         run.examine_document(document.as_bytes().len())?;
         if matches(document)? {
-            let record = scan.record().map_err(error::storage)?;
-            out.push(Member::new(id, Some(Row::Record(record))));
+            take(id, Found::InScan(scan, document))?;
         }
         Ok(true)
+    }
+
+    /// The same, into a list.
+    #[inline]
+    fn examine_into(
+        &mut self,
+        filter: Option<&Filter>,
+        run: &mut Run<'_>,
+        out: &mut Vec<Member>,
+    ) -> Result<bool, QueryError> {
+        self.examine(filter, run, |id, found| {
+            let record = match found {
+                Found::InScan(scan, _) => scan.record().map_err(error::storage)?,
+                Found::ByItself(record) => record,
+            };
+            out.push(Member::new(id, Some(Row::Record(record))));
+            Ok(())
+        })
     }
 
     /// The scripts of several records are run together. Of all that are read there is room for every
@@ -269,7 +294,7 @@ impl CollectionScan {
             if !run.work() {
                 break;
             }
-            if !self.examine(None, run, &mut read)? {
+            if !self.examine_into(None, run, &mut read)? {
                 progress = Progress::End;
                 break;
             }
@@ -301,7 +326,7 @@ impl CollectionScan {
             if !run.work() {
                 break;
             }
-            if !self.examine(filter, run, out)? {
+            if !self.examine_into(filter, run, out)? {
                 return Ok(Progress::End);
             }
         }
@@ -327,6 +352,44 @@ impl Operator for CollectionScan {
         let examined = self.examined;
         let progress = self.scan(run, most, out)?;
         Ok((self.examined - examined, progress))
+    }
+
+    fn visit(
+        &mut self,
+        inputs: &mut [Stage],
+        run: &mut Run<'_>,
+        most: usize,
+        visitor: Visitor<'_>,
+    ) -> Result<(u64, u64, Progress), QueryError> {
+        let examined = self.examined;
+        if self.calls_script {
+            let mut members = Vec::with_capacity(most);
+            let (works, progress) = self.next(inputs, run, most, &mut members)?;
+            visit_all(&members, visitor)?;
+            return Ok((works, members.len() as u64, progress));
+        }
+        let filter = self.filter.clone();
+        let filter = filter.as_deref().filter(|_| !self.exact);
+        let (mut visited, mut progress) = (0, Progress::More);
+        while visited < most && run.work() {
+            let is_there = self.examine(filter, run, |id, found| {
+                visited += 1;
+                let document: &RawDocument = match &found {
+                    Found::InScan(_, document) => document,
+                    Found::ByItself(record) => record,
+                };
+                visitor(MemberRef {
+                    record: &id,
+                    document,
+                    key: None,
+                })
+            })?;
+            if !is_there {
+                progress = Progress::End;
+                break;
+            }
+        }
+        Ok((self.examined - examined, visited as u64, progress))
     }
 
     fn calls_script(&self) -> bool {

@@ -6,8 +6,11 @@ use std::collections::VecDeque;
 use banyan_query::QueryError;
 use bson::RawDocumentBuf;
 
-use super::{Member, Operator, Progress, Run, Stage, pass_on};
+use super::{
+    Member, MemberRef, Operator, Progress, Run, Stage, Visitor, pass_on, visit_all, visit_on,
+};
 use crate::parallel::{Sink, Workers};
+use crate::row::Row;
 use crate::shares::Share;
 use crate::windows::{Reader, Room, Windows};
 
@@ -32,13 +35,25 @@ struct Found {
 }
 
 impl Sink for Found {
-    fn take(&mut self, member: Member) -> Result<(), QueryError> {
+    fn take(&mut self, member: MemberRef<'_>) -> Result<(), QueryError> {
+        let row = Row::Owned(member.document.to_owned());
+        self.keep(Member {
+            key: member.key.cloned().map(Box::new),
+            ..Member::new(member.record.clone(), Some(row))
+        })
+    }
+
+    fn keeps_members(&self) -> bool {
+        true
+    }
+
+    fn keep(&mut self, member: Member) -> Result<(), QueryError> {
         self.room.take(size_of::<Member>() + member.bytes());
         self.members.push_back(member);
         Ok(())
     }
 
-    fn is_full(&self) -> bool {
+    fn is_full(&mut self) -> bool {
         self.room.is_used_up()
     }
 }
@@ -124,6 +139,22 @@ impl Operator for Exchange {
             false => Progress::More,
         };
         Ok(((out.len() - before) as u64, progress))
+    }
+
+    fn visit(
+        &mut self,
+        inputs: &mut [Stage],
+        run: &mut Run<'_>,
+        most: usize,
+        visitor: Visitor<'_>,
+    ) -> Result<(u64, u64, Progress), QueryError> {
+        if self.windows.is_none() {
+            return visit_on(inputs, run, most, visitor);
+        }
+        let mut members = Vec::with_capacity(most);
+        let (works, progress) = self.next(inputs, run, most, &mut members)?;
+        visit_all(&members, visitor)?;
+        Ok((works, members.len() as u64, progress))
     }
 
     /// What was found is kept for long from now on.

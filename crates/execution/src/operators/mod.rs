@@ -44,7 +44,7 @@ use std::sync::Arc;
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
 use banyan_storage::{Collection, RecordId, Snapshot};
-use bson::{RawArrayBuf, RawDocumentBuf, cstr};
+use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, cstr};
 
 pub use collection_scan::CollectionScan;
 pub use distinct_scan::{DistinctScan, Reads};
@@ -111,7 +111,35 @@ impl Member {
         let key = self.key.as_ref().map_or(0, |key| key.as_bytes().len());
         self.row.as_ref().map_or(0, |row| row.as_bytes().len()) + key
     }
+
+    /// `None`: it has no document.
+    pub fn by_ref(&self) -> Option<MemberRef<'_>> {
+        Some(MemberRef {
+            record: &self.record,
+            document: self.row.as_deref()?,
+            key: self.key.as_deref(),
+        })
+    }
 }
+
+/// A member with its document where that lies: whoever keeps it copies it.
+#[derive(Clone, Copy)]
+pub struct MemberRef<'d> {
+    pub record: &'d RecordId,
+    pub document: &'d RawDocument,
+    /// As that of a [`Member`].
+    pub key: Option<&'d RawDocumentBuf>,
+}
+
+impl MemberRef<'_> {
+    pub(crate) fn bytes(&self) -> usize {
+        let key = self.key.map_or(0, |key| key.as_bytes().len());
+        self.document.as_bytes().len() + key
+    }
+}
+
+/// What is done with each member that is visited.
+pub type Visitor<'v> = &'v mut dyn FnMut(MemberRef<'_>) -> Result<(), QueryError>;
 
 /// To count a key takes about as long as to look at so many bytes.
 const COUNTED_KEY_BYTES: usize = 16;
@@ -163,6 +191,21 @@ pub trait Operator: Any + Send {
         let most = batch_members(self.calls_script(), most);
         let mut members = Vec::with_capacity(most);
         let (works, progress) = self.next(inputs, run, most, &mut members)?;
+        Ok((works, members.len() as u64, progress))
+    }
+
+    /// As [`Operator::next`], for whoever copies what it wants of a member: how many there were, beside
+    /// the work. Members without a document are left out.
+    fn visit(
+        &mut self,
+        inputs: &mut [Stage],
+        run: &mut Run<'_>,
+        most: usize,
+        visitor: Visitor<'_>,
+    ) -> Result<(u64, u64, Progress), QueryError> {
+        let mut members = Vec::with_capacity(most);
+        let (works, progress) = self.next(inputs, run, most, &mut members)?;
+        visit_all(&members, visitor)?;
         Ok((works, members.len() as u64, progress))
     }
 
@@ -290,6 +333,19 @@ impl Stage {
         let (works, passed, progress) = self.operator.pass(&mut self.inputs, run, most)?;
         self.counts.note(works, passed, progress);
         Ok((passed, progress))
+    }
+
+    /// As [`Stage::next`], for whoever copies what it wants of a member.
+    pub fn visit(
+        &mut self,
+        run: &mut Run<'_>,
+        most: usize,
+        visitor: Visitor<'_>,
+    ) -> Result<Progress, QueryError> {
+        let (works, visited, progress) =
+            self.operator.visit(&mut self.inputs, run, most, visitor)?;
+        self.counts.note(works, visited, progress);
+        Ok(progress)
     }
 
     /// How many members are worth reading at once.
@@ -526,6 +582,29 @@ fn pass_on(
         None => Progress::End,
     };
     Ok(((out.len() - before) as u64, progress))
+}
+
+fn visit_all(members: &[Member], visitor: Visitor<'_>) -> Result<(), QueryError> {
+    let mut members = members.iter().filter_map(Member::by_ref);
+    members.try_for_each(visitor)
+}
+
+/// Has an operator's only input visit what comes next: how many members those are.
+fn visit_on(
+    inputs: &mut [Stage],
+    run: &mut Run<'_>,
+    most: usize,
+    visitor: Visitor<'_>,
+) -> Result<(u64, u64, Progress), QueryError> {
+    let Some(input) = inputs.first_mut() else {
+        return Ok((0, 0, Progress::End));
+    };
+    let mut visited = 0;
+    let progress = input.visit(run, most, &mut |member| {
+        visited += 1;
+        visitor(member)
+    })?;
+    Ok((visited, visited, progress))
 }
 
 /// Reads batch after batch of an operator's only input until there is something in `out`, the input has

@@ -13,7 +13,10 @@ use banyan_query::text::without_score;
 use banyan_storage::RecordId;
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
-use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage, pass_on};
+use super::{
+    Counts, Explainer, Member, MemberRef, Operator, Progress, Run, Stage, Visitor, pass_on,
+    visit_all, visit_on,
+};
 use crate::row::Row;
 use crate::shares::Share;
 
@@ -52,18 +55,20 @@ impl Output {
         if self.is_identity() {
             return Ok(row);
         }
-        self.sent(&row, record).map(Row::Owned)
+        self.sent(&row, record, Vec::new()).map(Row::Owned)
     }
 
-    /// A document that does not go out as it is, with what a router needs to know of it.
+    /// A document that does not go out as it is, with what a router needs to know of it. It may be
+    /// written over what is in the buffer.
     fn sent(
         &self,
         document: &RawDocument,
         record: &RecordId,
+        buffer: Vec<u8>,
     ) -> Result<RawDocumentBuf, QueryError> {
         let mut sent = match self.has_no_key {
             true => RawDocumentBuf::new(),
-            false => self.shape(document, record)?,
+            false => self.shape(document, record, buffer)?,
         };
         if let Some(order) = &self.merge_order {
             order.append_key(document, &mut sent)?;
@@ -76,6 +81,7 @@ impl Output {
         &self,
         document: &RawDocument,
         record: &RecordId,
+        buffer: Vec<u8>,
     ) -> Result<RawDocumentBuf, QueryError> {
         let mut shaped = match &self.projection {
             None => document.to_owned(),
@@ -84,7 +90,7 @@ impl Output {
                     Some(filter) => filter.matches_with_position(document)?,
                     None => None,
                 };
-                projection.apply(document, position)?
+                projection.apply_over(document, position, buffer)?
             }
         };
         if self.drops_score
@@ -144,6 +150,12 @@ impl Projection {
 }
 
 impl Projection {
+    /// Whether what is found goes out as it is.
+    fn sends_as_found(&self) -> bool {
+        let is_bare = !self.output.show_record_id && self.output.merge_order.is_none();
+        self.covered == Some(Covered::Exactly) && is_bare || self.output.is_identity()
+    }
+
     /// The scripts of all of the members are run together.
     fn apply_together(&self, members: &mut [Member]) -> Result<(), QueryError> {
         let rows: Vec<Option<(&RawDocument, &RecordId)>> = members
@@ -151,7 +163,7 @@ impl Projection {
             .map(|member| Some((member.row.as_deref()?, &member.record)))
             .collect();
         let shaped = ahead::for_all(&rows, |row| match row {
-            Some((document, record)) => self.output.sent(document, record).map(Some),
+            Some((document, record)) => self.output.sent(document, record, Vec::new()).map(Some),
             None => Ok(None),
         })?;
         for (member, shaped) in members.iter_mut().zip(shaped) {
@@ -181,8 +193,7 @@ impl Operator for Projection {
         let before = out.len();
         let (works, progress) = pass_on(inputs, run, most, out)?;
         let new = out.get_mut(before..).unwrap_or_default();
-        let is_as_found = !self.output.show_record_id && self.output.merge_order.is_none();
-        if self.covered == Some(Covered::Exactly) && is_as_found {
+        if self.sends_as_found() {
             return Ok((works, progress));
         }
         if self.calls_script {
@@ -195,6 +206,35 @@ impl Operator for Projection {
             }
         }
         Ok((works, progress))
+    }
+
+    fn visit(
+        &mut self,
+        inputs: &mut [Stage],
+        run: &mut Run<'_>,
+        most: usize,
+        visitor: Visitor<'_>,
+    ) -> Result<(u64, u64, Progress), QueryError> {
+        if self.calls_script {
+            let mut members = Vec::with_capacity(most);
+            let (works, progress) = self.next(inputs, run, most, &mut members)?;
+            visit_all(&members, visitor)?;
+            return Ok((works, members.len() as u64, progress));
+        }
+        if self.sends_as_found() {
+            return visit_on(inputs, run, most, visitor);
+        }
+        let output = &self.output;
+        let mut buffer = Vec::new();
+        visit_on(inputs, run, most, &mut |member| {
+            let sent = output.sent(member.document, member.record, std::mem::take(&mut buffer))?;
+            visitor(MemberRef {
+                document: &sent,
+                ..member
+            })?;
+            buffer = sent.into_bytes();
+            Ok(())
+        })
     }
 
     fn calls_script(&self) -> bool {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use banyan_query::QueryError;
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
-use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage, pull};
+use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage, Visitor, pull, visit_on};
 use crate::plan::explain::clamp;
 use crate::shares::Share;
 
@@ -61,6 +61,26 @@ impl Operator for ShardingFilter {
             Ok(())
         };
         pull(inputs, run, most, out, &mut self.pulled, own)
+    }
+
+    fn visit(
+        &mut self,
+        inputs: &mut [Stage],
+        run: &mut Run<'_>,
+        most: usize,
+        visitor: Visitor<'_>,
+    ) -> Result<(u64, u64, Progress), QueryError> {
+        let (filter, left_out) = (&self.filter, &mut self.left_out);
+        let mut visited = 0;
+        let (works, _, progress) = visit_on(inputs, run, most, &mut |member| {
+            if !filter.owns(member.document) {
+                *left_out += 1;
+                return Ok(());
+            }
+            visited += 1;
+            visitor(member)
+        })?;
+        Ok((works, visited, progress))
     }
 
     fn part(&self, _: &Share) -> Option<Box<dyn Operator>> {

@@ -11,7 +11,7 @@ use banyan_query::{Budget, ErrorKind, QueryError};
 use banyan_storage::{RecordId, RecordIdRef};
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
-use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
+use super::{Counts, Explainer, Member, MemberRef, Operator, Progress, Run, Stage};
 use crate::parallel::{self, Sink, Workers};
 use crate::plan::explain::clamp;
 use crate::row::{Row, SlabDocument};
@@ -89,15 +89,12 @@ impl Taking {
 }
 
 impl Sink for Taking {
-    fn take(&mut self, member: Member) -> Result<(), QueryError> {
-        let Some(row) = &member.row else {
-            return Ok(());
-        };
+    fn take(&mut self, member: MemberRef<'_>) -> Result<(), QueryError> {
         self.read += 1;
         self.key.clear();
-        self.pattern.write_key(row, &mut self.key)?;
+        self.pattern.write_key(member.document, &mut self.key)?;
         let bytes = member.bytes() + size_of::<RecordId>();
-        let put = |out: &mut Vec<u8>| put(&member, row, out);
+        let put = |out: &mut Vec<u8>| put(member, out);
         self.sorter.push_with(&self.key, bytes, put)
     }
 
@@ -174,7 +171,7 @@ impl Sort {
                     progress = Progress::End;
                     break;
                 }
-                taking.take(member)?;
+                taking.keep(member)?;
             }
             self.read = taking.read;
             if progress == Progress::End {
@@ -218,23 +215,23 @@ fn divide(
 }
 
 /// Appends a record's id, the key that it was found by where that is asked for, and its document.
-fn put(member: &Member, document: &RawDocument, out: &mut Vec<u8>) {
+fn put(member: MemberRef<'_>, out: &mut Vec<u8>) {
     let (kind, id) = match member.record.as_ref() {
         RecordIdRef::Number(number) => (NUMBER, &number.to_be_bytes()[..]),
         RecordIdRef::Bytes(bytes) => (BYTES, bytes),
     };
     // An id is no longer than 4 KB.
     let length = u16::try_from(id.len()).unwrap_or_default();
-    match &member.key {
+    match member.key {
         None => out.push(kind),
         Some(_) => out.push(kind | KEYED),
     }
     out.extend_from_slice(&length.to_be_bytes());
     out.extend_from_slice(id);
-    if let Some(key) = &member.key {
+    if let Some(key) = member.key {
         out.extend_from_slice(key.as_bytes());
     }
-    out.extend_from_slice(document.as_bytes());
+    out.extend_from_slice(member.document.as_bytes());
 }
 
 /// What was put in front of a document, without it, and how many bytes that took.
@@ -271,8 +268,8 @@ const KEYED: u8 = 2;
 
 impl Spilled for Member {
     fn write(&self, out: &mut Vec<u8>) {
-        if let Some(row) = &self.row {
-            put(self, row, out);
+        if let Some(member) = self.by_ref() {
+            put(member, out);
         }
     }
 

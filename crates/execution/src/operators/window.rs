@@ -15,7 +15,7 @@ use banyan_storage::{Collection, Record, RecordId};
 
 use super::document_filters::DocumentFilters;
 use super::nearby::Nearby;
-use super::{Member, Operator, Progress, Run, Stage};
+use super::{Member, MemberRef, Operator, Progress, Run, Stage};
 use crate::parallel::{self, Sink, Workers};
 use crate::row::Row;
 use crate::shares::{Share, Shares};
@@ -259,7 +259,17 @@ impl Operator for PieceScan {
 struct Rows(Vec<Option<Row>>);
 
 impl Sink for Rows {
-    fn take(&mut self, member: Member) -> Result<(), QueryError> {
+    fn take(&mut self, member: MemberRef<'_>) -> Result<(), QueryError> {
+        self.0.push(Some(Row::Owned(member.document.to_owned())));
+        Ok(())
+    }
+
+    /// Those without a document have their place, too.
+    fn keeps_members(&self) -> bool {
+        true
+    }
+
+    fn keep(&mut self, member: Member) -> Result<(), QueryError> {
         self.0.push(member.row);
         Ok(())
     }

@@ -18,8 +18,8 @@ const DOCUMENTS: i32 = 20_000;
 struct Ids(Vec<i32>);
 
 impl Sink for Ids {
-    fn take(&mut self, member: Member) -> Result<(), QueryError> {
-        self.0.push(member.row.unwrap().get_i32("_id").unwrap());
+    fn take(&mut self, member: MemberRef<'_>) -> Result<(), QueryError> {
+        self.0.push(member.document.get_i32("_id").unwrap());
         Ok(())
     }
 }

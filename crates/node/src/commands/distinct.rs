@@ -6,7 +6,7 @@ use std::sync::Arc;
 use banyan_access::check::Access;
 use banyan_document::path::{self, Path};
 use banyan_document::{Collator, field, items, key};
-use banyan_execution::operators::Member;
+use banyan_execution::operators::MemberRef;
 use banyan_execution::parallel::Sink;
 use banyan_execution::{Distinct, DistinctOf, Executor, Request};
 use banyan_query::expression::FieldPath;
@@ -169,8 +169,8 @@ struct Values {
 }
 
 impl Sink for Values {
-    fn take(&mut self, member: Member) -> Result<(), QueryError> {
-        member.row.map_or(Ok(()), |row| self.visit(&row))
+    fn take(&mut self, member: MemberRef<'_>) -> Result<(), QueryError> {
+        self.visit(member.document)
     }
 }
 

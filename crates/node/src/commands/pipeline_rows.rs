@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use banyan_execution::operators::Member;
+use banyan_execution::operators::MemberRef;
 use banyan_execution::packed::{Packed, Packer};
 use banyan_execution::parallel::Sink;
 use banyan_execution::windows::{Room, Windows};
@@ -14,6 +14,7 @@ use banyan_execution::{Executor, HANDED_ON_BYTES, Row, RowStream};
 use banyan_query::QueryError;
 use banyan_query::memory::Together;
 use banyan_query::pipeline::{Execution, Flow, Pipeline, Run, Sources};
+use bson::RawDocument;
 use parking_lot::Mutex;
 
 /// Where a pipeline's documents come from.
@@ -85,11 +86,8 @@ impl Gathering {
 struct Gatherer(Execution);
 
 impl Sink for Gatherer {
-    fn take(&mut self, member: Member) -> Result<(), QueryError> {
-        match member.row {
-            Some(row) => self.0.push(&row).map(|_| ()),
-            None => Ok(()),
-        }
+    fn take(&mut self, member: MemberRef<'_>) -> Result<(), QueryError> {
+        self.0.push(member.document).map(|_| ())
     }
 
     fn begin(&mut self, start: u64) -> bool {
@@ -217,8 +215,8 @@ impl Streamer {
         })
     }
 
-    fn push(&mut self, row: &Row) -> Result<(), QueryError> {
-        self.execution.push(row)?;
+    fn push(&mut self, document: &RawDocument) -> Result<(), QueryError> {
+        self.execution.push(document)?;
         self.take_results()
     }
 
@@ -239,14 +237,14 @@ impl Streamer {
 }
 
 impl Sink for Streamer {
-    fn take(&mut self, member: Member) -> Result<(), QueryError> {
-        if let Some(row) = member.row.filter(|_| self.failure.is_none()) {
-            self.failure = self.push(&row).err();
+    fn take(&mut self, member: MemberRef<'_>) -> Result<(), QueryError> {
+        if self.failure.is_none() {
+            self.failure = self.push(member.document).err();
         }
         Ok(())
     }
 
-    fn is_full(&self) -> bool {
+    fn is_full(&mut self) -> bool {
         self.failure.is_some() || self.room.is_used_up()
     }
 

@@ -179,8 +179,14 @@ impl Cursor {
     ) -> Result<Filled, CommandError> {
         self.begin_batch();
         while batch.count() < documents {
-            if self.pending.is_empty() && !goes_on() {
-                return Ok(Filled::Stopped);
+            if self.pending.is_empty() {
+                if !goes_on() {
+                    return Ok(Filled::Stopped);
+                }
+                self.take_at_hand(batch, documents);
+                if batch.count() == documents {
+                    break;
+                }
             }
             let Some(row) = self.next_row(documents - batch.count())? else {
                 return Ok(Filled::Ended);
@@ -196,6 +202,25 @@ impl Cursor {
             Some(0) => Ok(Filled::Ended),
             _ => Ok(Filled::Full),
         }
+    }
+
+    /// Puts documents into a batch that need not be read any more.
+    fn take_at_hand(&mut self, batch: &mut Batch, documents: u64) {
+        if self.failed.is_some() {
+            return;
+        }
+        let remaining = &mut self.remaining;
+        self.rows.hand_on(&mut |document| {
+            let is_wanted = batch.count() < documents && *remaining != Some(0);
+            if !is_wanted || !batch.has_room_for(document) {
+                return false;
+            }
+            batch.push(document);
+            if let Some(remaining) = remaining {
+                *remaining -= 1;
+            }
+            true
+        });
     }
 
     /// Has a batch tell what a cursor that follows the log has to say; true if it ends here.

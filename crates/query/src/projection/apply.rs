@@ -14,15 +14,20 @@ pub(super) fn apply(
     projection: &Projection,
     document: &RawDocument,
     position: Option<ArrayPosition>,
+    mut buffer: Vec<u8>,
 ) -> Result<RawDocumentBuf, QueryError> {
+    let bytes = document.as_bytes().len();
     if projection.keeps_fields {
-        return Ok(kept_fields(&projection.fields, document));
+        buffer.reserve(bytes.min(128));
+        let writer = DocumentWriter::over(buffer);
+        return Ok(kept_fields(&projection.fields, document, writer));
     }
+    buffer.reserve(bytes.min(4096));
     let mut applier = Applier {
         mode: projection.mode,
         root: document,
         position,
-        writer: DocumentWriter::with_capacity(document.as_bytes().len().min(4096)),
+        writer: DocumentWriter::over(buffer),
     };
     match applier.document(&projection.fields, document, false) {
         Ok(()) => Ok(applier.writer.finish()),
@@ -31,8 +36,11 @@ pub(super) fn apply(
 }
 
 /// The fields that are named, as they lie in the document.
-fn kept_fields(fields: &Fields, document: &RawDocument) -> RawDocumentBuf {
-    let mut writer = DocumentWriter::with_capacity(document.as_bytes().len().min(128));
+fn kept_fields(
+    fields: &Fields,
+    document: &RawDocument,
+    mut writer: DocumentWriter,
+) -> RawDocumentBuf {
     let mut left = fields.rules.len();
     let mut all = raw_fields(document);
     while left > 0

@@ -41,6 +41,16 @@ impl Projection {
         document: &RawDocument,
         position: Option<ArrayPosition>,
     ) -> Result<RawDocumentBuf, QueryError> {
-        apply::apply(self, document, position)
+        self.apply_over(document, position, Vec::new())
+    }
+
+    /// The same, written over what is in a buffer.
+    pub fn apply_over(
+        &self,
+        document: &RawDocument,
+        position: Option<ArrayPosition>,
+        buffer: Vec<u8>,
+    ) -> Result<RawDocumentBuf, QueryError> {
+        apply::apply(self, document, position, buffer)
     }
 }
