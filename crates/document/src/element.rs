@@ -314,6 +314,10 @@ impl<'a> RawField<'a> {
         ElementType::from(self.kind)
     }
 
+    pub fn is_array(&self) -> bool {
+        self.kind() == Some(ElementType::Array)
+    }
+
     /// The value as it lies in the document.
     pub fn value_bytes(&self) -> &'a [u8] {
         self.value

@@ -4,8 +4,12 @@ use bson::oid::ObjectId;
 use bson::raw::cstr;
 use bson::spec::ElementType;
 use bson::{DateTime, RawArray, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp};
+use smallvec::SmallVec;
 
 use crate::element::Element;
+
+/// Few documents are nested more deeply.
+const LEVELS_INLINE: usize = 4;
 
 /// Writes one document. Levels opened with `begin_document` and `begin_array` are closed with
 /// `end`; `finish` closes what is still open.
@@ -25,7 +29,7 @@ pub struct DocumentWriter {
     /// The document itself.
     root: Level,
     /// The levels inside of it that are open.
-    open: Vec<Level>,
+    open: SmallVec<[Level; LEVELS_INLINE]>,
 }
 
 #[derive(Debug, Clone)]
@@ -100,7 +104,7 @@ impl DocumentWriter {
         DocumentWriter {
             bytes: written,
             root: Level::at(0),
-            open: Vec::new(),
+            open: SmallVec::new(),
         }
     }
 

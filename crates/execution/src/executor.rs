@@ -90,6 +90,8 @@ pub struct Executor {
     ahead: VecDeque<Member>,
     /// Once what is left is read on all cores.
     windows: Option<Windows<Packed<RecordId>>>,
+    /// So many bytes are asked for at once, if that is known.
+    asked: Option<usize>,
     /// When so many documents were looked at, it is asked whether what is left is to be read so.
     asks_at: u64,
     /// What is told once that has been handed on.
@@ -155,6 +157,7 @@ impl Executor {
             examined: Examined::default(),
             ahead: VecDeque::new(),
             windows: None,
+            asked: None,
             asks_at: LOOKED_AT_MIN,
             failed: None,
             ended: false,
@@ -434,6 +437,9 @@ impl Executor {
             examined: &mut self.examined,
             workers: &mut self.workers,
         };
+        if let Some(bytes) = self.asked {
+            windows.ask_for(bytes);
+        }
         let outcome = windows.read(reader, make, found);
         self.stats.set(&self.examined);
         outcome?;
@@ -636,6 +642,10 @@ impl RowStream for Executor {
             }
             self.read(wanted - out.len(), Reading::Ahead)?;
         }
+    }
+
+    fn ask_for(&mut self, bytes: usize) {
+        self.asked = Some(bytes);
     }
 
     /// What was found in windows lies in slabs.

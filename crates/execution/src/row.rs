@@ -87,6 +87,9 @@ pub trait RowStream: Send {
     /// for now at least; that of a tailable cursor may have more when asked again.
     fn next_batch(&mut self, most: usize, out: &mut VecDeque<Row>) -> Result<(), QueryError>;
 
+    /// About so many bytes will be asked for at once from now on.
+    fn ask_for(&mut self, _bytes: usize) {}
+
     /// Has documents taken that are at hand, where they lie: `take` says whether it has room for the one
     /// that it is shown. What is not taken comes with the next batch.
     fn hand_on(&mut self, _take: &mut dyn FnMut(&RawDocument) -> bool) {}

@@ -22,6 +22,8 @@ const MORSELS_MIN: u64 = 8;
 const RECORDS_ALONE: u64 = MORSEL;
 /// What is found in one window takes up no more than about so many bytes.
 const BYTES: usize = 4 * 1024 * 1024;
+/// A window is no smaller than what this much is found in, however little is asked for at once.
+const BYTES_MIN: usize = 256 * 1024;
 /// So much of that is read by a worker until it looks at what there is.
 const BYTES_AT_ONCE: usize = 256 * 1024;
 
@@ -35,6 +37,11 @@ pub struct Windows<T> {
     has_failed: bool,
     /// So many bytes are expected of what is found.
     expected: usize,
+    /// So many bytes are asked for at once.
+    asked: usize,
+    /// How many records were looked at, and how many bytes were found in them.
+    looked_at: u64,
+    found_bytes: u64,
 }
 
 enum Segment<T> {
@@ -125,7 +132,25 @@ impl<T> Windows<T> {
             records,
             has_failed: false,
             expected,
+            asked: BYTES,
+            looked_at: 0,
+            found_bytes: 0,
         }))
+    }
+
+    /// About so many bytes of what is found are asked for at once. Where more is read, whoever asks
+    /// waits for what it has not asked for; where less is, nobody reads while it looks at what it got.
+    pub fn ask_for(&mut self, bytes: usize) {
+        self.asked = bytes.clamp(BYTES_MIN, BYTES);
+    }
+
+    /// How many records are read for as much as is asked for, going by those before.
+    fn records_asked(&self) -> u64 {
+        let wanted = self.asked as u64 * self.looked_at;
+        match wanted.checked_div(self.found_bytes) {
+            Some(records) => records.max(MORSEL),
+            None => u64::MAX,
+        }
     }
 
     /// For sinks that together take in what is found. A part left unread by a worker that fell
@@ -195,7 +220,7 @@ impl<T> Windows<T> {
             true => RECORDS_ALONE,
             false => RECORDS_MAX,
         };
-        let records = self.records.clamp(1, most);
+        let records = self.records.min(self.records_asked()).clamp(1, most);
         let middle = end.min(start.saturating_add(records));
         let morsel = ((middle - start) / MORSELS_MIN).min(MORSEL);
         let shares = Shares::in_morsels(start, middle, morsel);
@@ -208,6 +233,7 @@ impl<T> Windows<T> {
             workers,
         } = reader;
         let before = examined.documents;
+        let found_bytes = room.all.clone();
         let make = move || make(room.clone());
         let parts = match parallel::read(plan, &shares, snapshot, slot, examined, workers, make) {
             Err(_) if records > 1 => {
@@ -219,6 +245,8 @@ impl<T> Windows<T> {
             parts => parts?,
         };
         let looked_at = examined.documents - before;
+        self.looked_at += looked_at;
+        self.found_bytes += found_bytes.load(Ordering::Relaxed) as u64;
         let parts = parts.ok_or_else(undivided)?.into_iter();
         let found = parts.filter_map(|(start, sink)| Some((start, Segment::Found(found(sink)?))));
         let mut read: Vec<(u64, Segment<T>)> = found.collect();

@@ -341,6 +341,13 @@ impl RowStream for PipelineRows {
         Ok(())
     }
 
+    fn ask_for(&mut self, bytes: usize) {
+        match self.run.input_mut() {
+            Some(Input::Plan(executor) | Input::Streamed(executor, _)) => executor.ask_for(bytes),
+            Some(Input::Listed(_)) | None => {}
+        }
+    }
+
     fn save(&mut self) {
         match self.run.input_mut() {
             Some(Input::Plan(executor) | Input::Streamed(executor, _)) => executor.save(),

@@ -83,6 +83,10 @@ impl Batch {
         self.bytes_max = bytes_max.min(BATCH_BYTES_MAX);
     }
 
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     pub fn count(&self) -> u64 {
         self.count
     }

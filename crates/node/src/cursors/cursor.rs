@@ -76,6 +76,8 @@ pub struct Cursor {
     pub ahead: Option<Ahead>,
     /// What reading ahead ended with, for whoever has asked for all that it read before.
     failed: Option<CommandError>,
+    /// How many bytes a row of the last batch has had, in the mean.
+    row_bytes: Option<usize>,
     /// How many bytes the next batch holds at most whose size the client leaves to the server.
     unsized_bytes: usize,
     /// The last look found fewer rows than were wanted.
@@ -110,6 +112,7 @@ impl Cursor {
             pending: VecDeque::new(),
             ahead: None,
             failed: None,
+            row_bytes: None,
             unsized_bytes: UNSIZED_BATCH_BYTES,
             came_short: false,
             awake_since: Instant::now(),
@@ -175,9 +178,26 @@ impl Cursor {
         &mut self,
         batch: &mut Batch,
         documents: u64,
-        mut goes_on: impl FnMut() -> bool,
+        goes_on: impl FnMut() -> bool,
     ) -> Result<Filled, CommandError> {
         self.begin_batch();
+        let by_count = usize::try_from(documents).map_or(usize::MAX, |documents| {
+            documents.saturating_mul(self.row_bytes.unwrap_or(usize::MAX))
+        });
+        self.rows.ask_for(by_count.min(batch.bytes_max()));
+        let filled = self.fill_on(batch, documents, goes_on);
+        if let Some(each) = batch.bytes().checked_div(batch.count() as usize) {
+            self.row_bytes = Some(each);
+        }
+        filled
+    }
+
+    fn fill_on(
+        &mut self,
+        batch: &mut Batch,
+        documents: u64,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> Result<Filled, CommandError> {
         while batch.count() < documents {
             if self.pending.is_empty() {
                 if !goes_on() {

@@ -1,6 +1,6 @@
 //! Walking a document and the tree of a projection together.
 
-use banyan_document::element::{Element, elements, items, raw_fields};
+use banyan_document::element::{Element, RawFields, elements, items, raw_fields};
 use banyan_document::writer::DocumentWriter;
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -17,10 +17,11 @@ pub(super) fn apply(
     mut buffer: Vec<u8>,
 ) -> Result<RawDocumentBuf, QueryError> {
     let bytes = document.as_bytes().len();
-    if projection.keeps_fields {
+    if projection.keeps_paths {
         buffer.reserve(bytes.min(128));
-        let writer = DocumentWriter::over(buffer);
-        return Ok(kept_fields(&projection.fields, document, writer));
+        let mut writer = DocumentWriter::over(buffer);
+        keep(&projection.fields, raw_fields(document), &mut writer);
+        return Ok(writer.finish());
     }
     buffer.reserve(bytes.min(4096));
     let mut applier = Applier {
@@ -36,24 +37,49 @@ pub(super) fn apply(
 }
 
 /// The fields that are named, as they lie in the document.
-fn kept_fields(
-    fields: &Fields,
-    document: &RawDocument,
-    mut writer: DocumentWriter,
-) -> RawDocumentBuf {
+fn keep(fields: &Fields, mut all: RawFields<'_>, writer: &mut DocumentWriter) {
     let mut left = fields.rules.len();
-    let mut all = raw_fields(document);
     while left > 0
         && let Some((field, bytes)) = all.next_whole()
     {
-        if let Some(rule) = fields.rule_of(field.name()) {
-            left -= 1;
-            if matches!(rule, Rule::Include) {
-                writer.append_bytes(bytes);
+        let Some((name, rule)) = fields.entry_of(field.name()) else {
+            continue;
+        };
+        left -= 1;
+        match (rule, field.inner()) {
+            (Rule::Include, _) => writer.append_bytes(bytes),
+            (Rule::Fields(below), Some(inner)) if field.is_array() => {
+                writer.begin_array(name);
+                keep_in_items(below, inner, writer);
+                writer.end();
             }
+            (Rule::Fields(below), Some(inner)) => {
+                writer.begin_document(name);
+                keep(below, inner, writer);
+                writer.end();
+            }
+            // Of a value that is no document nothing is left.
+            _ => {}
         }
     }
-    writer.finish()
+}
+
+fn keep_in_items(fields: &Fields, items: RawFields<'_>, writer: &mut DocumentWriter) {
+    for item in items {
+        match item.inner() {
+            Some(inner) if item.is_array() => {
+                writer.push_array();
+                keep_in_items(fields, inner, writer);
+                writer.end();
+            }
+            Some(inner) => {
+                writer.push_document();
+                keep(fields, inner, writer);
+                writer.end();
+            }
+            None => {}
+        }
+    }
 }
 
 /// MongoDB works out what is computed in the order in which it is written, and cuts arrays then.

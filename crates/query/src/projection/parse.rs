@@ -6,7 +6,7 @@ use banyan_document::number::Number;
 use banyan_document::path::Path;
 use bson::{RawBsonRef, RawDocument};
 
-use super::tree::{Fields, Mode, Projection, Rule, Slice};
+use super::tree::{Fields, Mode, Projection, Rule, Slice, is_simple};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::describe;
@@ -324,6 +324,7 @@ impl Parser<'_> {
         let is_plain = |rule: &Rule| matches!(rule, Rule::Include | Rule::Exclude);
         Projection {
             keeps_fields: mode == Mode::Inclusion && rules.all(|(_, rule)| is_plain(rule)),
+            keeps_paths: mode == Mode::Inclusion && is_simple(&self.fields),
             fields: self.fields,
             mode,
             positional: self.positional,

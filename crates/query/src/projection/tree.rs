@@ -13,6 +13,8 @@ pub struct Projection {
     pub(super) positional: bool,
     /// Nothing but whole fields are named, which stay.
     pub(super) keeps_fields: bool,
+    /// The same of fields within documents, too.
+    pub(super) keeps_paths: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +75,7 @@ impl Projection {
     /// The dotted paths that an inclusion reads, if that is all it needs: enough to tell whether
     /// an index covers it.
     pub fn included_paths(&self) -> Option<Vec<String>> {
-        if self.mode != Mode::Inclusion || !is_simple(&self.fields) {
+        if !self.keeps_paths {
             return None;
         }
         let mut paths = Vec::new();
@@ -92,7 +94,7 @@ impl Projection {
     }
 }
 
-fn is_simple(fields: &Fields) -> bool {
+pub(super) fn is_simple(fields: &Fields) -> bool {
     fields.rules.iter().all(|(_, rule)| match rule {
         Rule::Include | Rule::Exclude => true,
         Rule::Fields(inner) => is_simple(inner),
@@ -164,7 +166,10 @@ impl Fields {
 
     /// The same for a name as it lies in a document.
     pub(super) fn rule_of(&self, name: &[u8]) -> Option<&Rule> {
-        let at = self.rules.place_of(name)?;
-        Some(&self.rules.at(at).1)
+        self.entry_of(name).map(|(_, rule)| rule)
+    }
+
+    pub(super) fn entry_of(&self, name: &[u8]) -> Option<&(Box<str>, Rule)> {
+        self.rules.place_of(name).map(|at| self.rules.at(at))
     }
 }
