@@ -36,7 +36,7 @@ const KEYS_FOR_A_DOCUMENT: u64 = 4;
 const COUNTED_AT_ONCE: u64 = 4096;
 
 /// One thread looks at so many documents before others join in handing them on.
-const LOOKED_AT_MIN: u64 = 4096;
+const LOOKED_AT_MIN: u64 = 512;
 
 /// So many of those that were found on all cores are handed on at once.
 const HANDED_ON_AT_ONCE: usize = 64;
@@ -92,6 +92,8 @@ pub struct Executor {
     windows: Option<Windows<Packed<RecordId>>>,
     /// So many bytes are asked for at once, if that is known.
     asked: Option<usize>,
+    /// So many were handed on before anything was read in windows.
+    handed_on_bytes: u64,
     /// When so many documents were looked at, it is asked whether what is left is to be read so.
     asks_at: u64,
     /// What is told once that has been handed on.
@@ -158,6 +160,7 @@ impl Executor {
             ahead: VecDeque::new(),
             windows: None,
             asked: None,
+            handed_on_bytes: 0,
             asks_at: LOOKED_AT_MIN,
             failed: None,
             ended: false,
@@ -393,7 +396,8 @@ impl Executor {
         self.asks_at = 2 * looked_at;
         let each = collection.bytes() / collection.documents().max(1);
         let each = usize::try_from(each).unwrap_or(usize::MAX);
-        Windows::over(&mut self.root, snapshot, looked_at, each)
+        let seen = (looked_at, self.handed_on_bytes);
+        Windows::over(&mut self.root, snapshot, seen, each)
     }
 
     /// The same for sinks of one's own. What was read before and not handed on comes first.
@@ -627,12 +631,16 @@ impl RowStream for Executor {
         let wanted = out.len().saturating_add(most);
         let mut bytes = 0;
         loop {
+            let bytes_before = bytes;
             while out.len() < wanted
                 && bytes < HANDED_ON_BYTES
                 && let Some(member) = self.ahead.pop_front()
             {
                 bytes += member.bytes();
                 out.extend(member.row);
+            }
+            if self.windows.is_none() {
+                self.handed_on_bytes += (bytes - bytes_before) as u64;
             }
             if out.len() >= wanted || bytes >= HANDED_ON_BYTES || self.ended {
                 return Ok(());

@@ -16,6 +16,8 @@ use crate::tickets;
 
 /// So many records are in a window at most.
 const RECORDS_MAX: u64 = 256 * MORSEL;
+/// So many are in the first one, unless more were looked at before.
+const RECORDS_FIRST: u64 = 4 * MORSEL;
 /// A window is read in so many morsels at least, but for the smallest.
 const MORSELS_MIN: u64 = 8;
 /// So many where somebody waits for a ticket: small windows are soon over.
@@ -109,12 +111,12 @@ pub struct Reader<'r> {
 }
 
 impl<T> Windows<T> {
-    /// Over what is left of a plan that has looked at so many records, of so many bytes each. `None`: it
-    /// is not much, or it cannot be divided.
+    /// Over what is left of a plan that has looked at so many records, and found so many bytes in them.
+    /// So many are expected of each that is found. `None`: it is not much, or it cannot be divided.
     pub fn over(
         plan: &mut Stage,
         snapshot: &Snapshot,
-        records: u64,
+        (looked_at, found_bytes): (u64, u64),
         expected: usize,
     ) -> Result<Option<Windows<T>>, QueryError> {
         if parallel::workers() < 2 {
@@ -129,12 +131,12 @@ impl<T> Windows<T> {
         let is_divisible = shares.take().is_some_and(|own| plan.part(&own).is_some());
         Ok(is_divisible.then(|| Windows {
             segments: VecDeque::from([Segment::Unread(start, end)]),
-            records,
+            records: looked_at.max(RECORDS_FIRST),
             has_failed: false,
             expected,
             asked: BYTES,
-            looked_at: 0,
-            found_bytes: 0,
+            looked_at,
+            found_bytes,
         }))
     }
 

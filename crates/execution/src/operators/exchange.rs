@@ -70,7 +70,7 @@ impl Exchange {
             return Ok(false);
         }
         if let Some(input) = inputs.first_mut() {
-            self.windows = Windows::over(input, run.snapshot, self.looked_at, 0)?;
+            self.windows = Windows::over(input, run.snapshot, (self.looked_at, 0), 0)?;
         }
         if self.windows.is_none() {
             // It is asked again when twice as much was looked at.
