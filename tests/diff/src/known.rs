@@ -57,6 +57,8 @@ enum Proof {
     FoundDocuments,
     /// Played again and again, the case is answered alike once.
     Chance,
+    /// One answers as the other does once a condition or an order stands further ahead.
+    Ahead,
 }
 
 /// How often a case is played again to show that its answer is one of chance.
@@ -72,6 +74,9 @@ pub trait Witness {
 
     /// Whether both answer alike this time.
     fn agrees(&mut self, case: &Case) -> bool;
+
+    /// Whether one answers this case as the other one answers that case.
+    fn agrees_across(&mut self, this: &Case, that: &Case) -> bool;
 }
 
 impl Known {
@@ -136,6 +141,10 @@ impl Known {
             }),
             Some(Proof::FoundDocuments) => witness.finds_what_is_counted(case),
             Some(Proof::Chance) => (0..TRIES).any(|_| witness.agrees(case)),
+            Some(Proof::Ahead) => {
+                let changed = proof::with_a_stage_ahead(case);
+                changed.iter().any(|changed| witness.agrees_across(case, changed))
+            }
         })
     }
 
@@ -202,6 +211,7 @@ impl Entry {
                     "each alone" => Proof::EachAlone,
                     "found documents" => Proof::FoundDocuments,
                     "chance" => Proof::Chance,
+                    "ahead" => Proof::Ahead,
                     _ => bail!("{value} is no proof"),
                 });
             }
@@ -276,6 +286,10 @@ mod tests {
         fn agrees(&mut self, _: &Case) -> bool {
             self.tries += 1;
             self.tries == self.agrees_at
+        }
+
+        fn agrees_across(&mut self, _: &Case, _: &Case) -> bool {
+            false
         }
     }
 
