@@ -143,7 +143,9 @@ impl Known {
             Some(Proof::Chance) => (0..TRIES).any(|_| witness.agrees(case)),
             Some(Proof::Ahead) => {
                 let changed = proof::with_a_stage_ahead(case);
-                changed.iter().any(|changed| witness.agrees_across(case, changed))
+                changed
+                    .iter()
+                    .any(|changed| witness.agrees_across(case, changed))
             }
         })
     }

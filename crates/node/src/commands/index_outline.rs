@@ -90,7 +90,10 @@ pub fn check_collation(spec: &RawDocument) -> Result<(), CommandError> {
         return Ok(());
     };
     // Whatever it says.
-    if spec.get("v").is_ok_and(|v| v.and_then(params::number) == Some(1)) {
+    if spec
+        .get("v")
+        .is_ok_and(|v| v.and_then(params::number) == Some(1))
+    {
         return Err(specification::collation_of_old_format());
     }
     let field = Field {

@@ -1,6 +1,5 @@
 //! Operators over documents, and sizes in bytes
 
-
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::path::{self, Path};

@@ -69,7 +69,10 @@ enum Steps {
 const KNOWN: &[(&str, Kind)] = &[
     ("field", Kind::String),
     ("partitionByFields", Kind::Strings),
-    ("range", Kind::Form(|range| RangeFields::of(range).map(drop))),
+    (
+        "range",
+        Kind::Form(|range| RangeFields::of(range).map(drop)),
+    ),
 ];
 const KNOWN_OF_RANGE: &[(&str, Kind)] = &[
     ("step", Kind::Any),

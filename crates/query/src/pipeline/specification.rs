@@ -44,7 +44,11 @@ impl Kind {
             (Kind::Strings, RawBsonRef::Array(array)) => {
                 for (index, item) in items(array).enumerate() {
                     if item.as_str().is_none() {
-                        return Err(wrong_type(&format!("{name}.{index}"), item, "type 'string'"));
+                        return Err(wrong_type(
+                            &format!("{name}.{index}"),
+                            item,
+                            "type 'string'",
+                        ));
                     }
                 }
                 Ok(())

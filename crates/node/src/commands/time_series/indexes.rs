@@ -199,7 +199,11 @@ fn typed<'a>(option: &str, value: RawBsonRef<'a>) -> RawBsonRef<'a> {
             RawBsonRef::Boolean(is_true(value))
         }
         (
-            "v" | "textIndexVersion" | "2dsphereIndexVersion" | "bits" | geo_indexes::COARSEST
+            "v"
+            | "textIndexVersion"
+            | "2dsphereIndexVersion"
+            | "bits"
+            | geo_indexes::COARSEST
             | geo_indexes::FINEST,
             Some(number),
         ) => RawBsonRef::Int32(geo_indexes::clamped(number.to_i64_saturating())),
