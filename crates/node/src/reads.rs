@@ -162,6 +162,9 @@ pub fn query_context(
         context.javascript = ctx.node.javascript(ctx.interrupt());
     }
     context.names_metadata = may_hold(ctx, &[b"$meta\0"]);
+    if may_hold(ctx, &[b"$out\0", b"$merge\0"]) {
+        context.database = Some(ctx.database().into());
+    }
     if may_hold(ctx, &[b"$text\0"]) {
         context.text = Some(text_context(ctx, collection));
     }

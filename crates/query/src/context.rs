@@ -25,6 +25,8 @@ const FOLD_UNITS: u32 = 16 * 1024;
 pub struct Context {
     /// `$$NOW`: one time for the whole command.
     pub now: DateTime,
+    /// The command's database, where it may write results to it.
+    pub database: Option<Arc<str>>,
     /// `$$CLUSTER_TIME`, where the deployment keeps one.
     pub cluster_time: Option<Timestamp>,
     /// The command's `let`: names and their values; `None`: nothing.
@@ -47,6 +49,8 @@ pub struct Context {
     pub names_metadata: bool,
     /// What is parsed is only read here: whoever runs it has the variables and the engine.
     pub runs_elsewhere: bool,
+    /// MongoDB optimizes nothing of what is parsed.
+    pub is_as_written: bool,
     /// An upsert may insert what a filter says it is equal to, which an `$expr` does not tell.
     pub is_upsert: bool,
     /// What is parsed is a pipeline of a `$facet`. Its documents come from the pipeline around, which
@@ -244,6 +248,7 @@ impl Default for Context {
     fn default() -> Context {
         Context {
             now: DateTime::now(),
+            database: None,
             cluster_time: None,
             variables: Vec::new(),
             scope: Scope::default(),
@@ -255,6 +260,7 @@ impl Default for Context {
             metadata: AskedMetadata::default(),
             names_metadata: false,
             runs_elsewhere: false,
+            is_as_written: false,
             is_upsert: false,
             in_facet: false,
         }

@@ -42,6 +42,7 @@ fn query_context(
     let mut own = banyan_query::Context {
         collator,
         budget,
+        database: Some(context.request.database.as_str().into()),
         text: Some(TextContext::new(SearchedIndex::Elsewhere)),
         javascript: RemoteEngine::of(context.router, ending),
         ..banyan_query::Context::default()

@@ -75,6 +75,22 @@ impl Told {
         }
     }
 
+    /// The documents or values of a reply that has some.
+    pub fn results(&self) -> Option<&[Shape]> {
+        match self {
+            Told::Reply { reply, .. } => results(reply),
+            _ => None,
+        }
+    }
+
+    /// A number of the reply.
+    pub fn number(&self, name: &str) -> Option<i64> {
+        match self {
+            Told::Reply { reply, .. } => reply.number(name),
+            _ => None,
+        }
+    }
+
     pub fn is_reply(&self) -> bool {
         matches!(self, Told::Reply { .. })
     }

@@ -53,6 +53,30 @@ struct Entry {
 enum Proof {
     /// See [`crate::proof::each_alone`].
     EachAlone,
+    /// The reference finds as many documents as Banyan has counted.
+    FoundDocuments,
+    /// Played again and again, the case is answered alike once.
+    Chance,
+    /// One answers as the other does once a condition or an order stands further ahead.
+    Ahead,
+}
+
+/// How often a case is played again to show that its answer is one of chance.
+const TRIES: usize = 40;
+
+/// Who asks the servers more, for a proof.
+pub trait Witness {
+    /// What both find fault with in a case; `None` where it cannot be put to them.
+    fn faults(&mut self, case: &Case) -> Option<Faults>;
+
+    /// Whether the reference finds as many documents as Banyan counts.
+    fn finds_what_is_counted(&mut self, case: &Case) -> bool;
+
+    /// Whether both answer alike this time.
+    fn agrees(&mut self, case: &Case) -> bool;
+
+    /// Whether one answers this case as the other one answers that case.
+    fn agrees_across(&mut self, this: &Case, that: &Case) -> bool;
 }
 
 impl Known {
@@ -104,18 +128,25 @@ impl Known {
         &self,
         case: &Case,
         difference: &Difference,
-        answers: impl FnMut(&Case) -> Option<Faults>,
+        witness: &mut impl Witness,
     ) -> Option<&str> {
-        let faults = difference.faults()?;
-        let mut answers = Some(answers);
-        // All ask for the same proof, which is looked for once.
-        let mut holds: Option<bool> = None;
+        // Several may ask for the same proof, which is looked for once.
+        let mut each_alone: Option<bool> = None;
         self.take(case, difference, |entry| match entry.proof {
             None => false,
-            Some(Proof::EachAlone) => *holds.get_or_insert_with(|| {
-                let answers = answers.take();
-                answers.is_some_and(|answers| proof::each_alone(case, faults, answers))
+            Some(Proof::EachAlone) => *each_alone.get_or_insert_with(|| {
+                let answers = |case: &Case| witness.faults(case);
+                let faults = difference.faults();
+                faults.is_some_and(|faults| proof::each_alone(case, faults, answers))
             }),
+            Some(Proof::FoundDocuments) => witness.finds_what_is_counted(case),
+            Some(Proof::Chance) => (0..TRIES).any(|_| witness.agrees(case)),
+            Some(Proof::Ahead) => {
+                let changed = proof::with_a_stage_ahead(case);
+                changed
+                    .iter()
+                    .any(|changed| witness.agrees_across(case, changed))
+            }
         })
     }
 
@@ -177,8 +208,15 @@ impl Entry {
             "path" => self.path = list(),
             "text" => self.text = list(),
             "before" => self.before.push(list()),
-            "proof" if value == "each alone" => self.proof = Some(Proof::EachAlone),
-            "proof" => bail!("{value} is no proof"),
+            "proof" => {
+                self.proof = Some(match value {
+                    "each alone" => Proof::EachAlone,
+                    "found documents" => Proof::FoundDocuments,
+                    "chance" => Proof::Chance,
+                    "ahead" => Proof::Ahead,
+                    _ => bail!("{value} is no proof"),
+                });
+            }
             _ => bail!("{field} is no field of an entry"),
         }
         Ok(())
@@ -228,6 +266,43 @@ fn matches(pattern: &str, value: &str) -> bool {
 mod tests {
     use super::*;
     use crate::compare::Fault;
+
+    /// One that says the same of everything.
+    struct Says<F> {
+        faults: F,
+        finds: bool,
+        /// The try at which both answer alike.
+        agrees_at: usize,
+        tries: usize,
+    }
+
+    impl<F: FnMut(&Case) -> Option<Faults>> Witness for Says<F> {
+        fn faults(&mut self, case: &Case) -> Option<Faults> {
+            (self.faults)(case)
+        }
+
+        fn finds_what_is_counted(&mut self, _: &Case) -> bool {
+            self.finds
+        }
+
+        fn agrees(&mut self, _: &Case) -> bool {
+            self.tries += 1;
+            self.tries == self.agrees_at
+        }
+
+        fn agrees_across(&mut self, _: &Case, _: &Case) -> bool {
+            false
+        }
+    }
+
+    fn says<F: FnMut(&Case) -> Option<Faults>>(faults: F) -> Says<F> {
+        Says {
+            faults,
+            finds: false,
+            agrees_at: 0,
+            tries: 0,
+        }
+    }
 
     fn difference(class: &str) -> Difference {
         Difference {
@@ -305,10 +380,33 @@ mod tests {
         };
         let difference = difference("code 1 -> 2");
         assert_eq!(known.absorb(&two, &difference), None);
-        assert_eq!(known.absorb_proven(&two, &difference, answers), Some("two"));
+        let proven = known.absorb_proven(&two, &difference, &mut says(answers));
+        assert_eq!(proven, Some("two"));
         let never = |_: &Case| Some((code(1), code(2)));
-        assert_eq!(known.absorb_proven(&two, &difference, never), None);
+        let proven = known.absorb_proven(&two, &difference, &mut says(never));
+        assert_eq!(proven, None);
         assert_eq!(known.proven(), [("code 1 -> 2".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn counts_and_chance_are_shown_by_asking_more() {
+        let text = "[count]\nreason: x\nclass: value int\npath: results.a\nproof: found documents\n\
+                    [draw]\nreason: x\nclass: value string\nproof: chance";
+        let known = Known::parse(text).unwrap();
+        let count = case("{count: \"c\"}", None);
+        let absorb = |class: &str, finds, agrees_at| {
+            let mut witness = Says {
+                finds,
+                agrees_at,
+                ..says(|_: &Case| None)
+            };
+            let taken = known.absorb_proven(&count, &difference(class), &mut witness);
+            taken.map(ToOwned::to_owned)
+        };
+        assert_eq!(absorb("value int", true, 0).as_deref(), Some("count"));
+        assert_eq!(absorb("value int", false, 1), None);
+        assert_eq!(absorb("value string", false, 3).as_deref(), Some("draw"));
+        assert_eq!(absorb("value string", true, 0), None);
     }
 
     #[test]

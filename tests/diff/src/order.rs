@@ -2,6 +2,9 @@
 
 use bson::{Bson, Document};
 
+/// The size of samples: more than there are documents.
+pub const SAMPLE_SIZE: i32 = 1000;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Sorted by something unique: result by result.
@@ -169,7 +172,10 @@ impl Walk {
                 let facets = argument.as_document();
                 return facets.is_none_or(|facets| facets.values().all(sub));
             }
-            "$sample" => self.sorted = false,
+            "$sample" => {
+                self.sorted = false;
+                return draws_all(argument);
+            }
             "$setWindowFields" | "$fill" => {
                 self.notes_order_of_accumulators(argument);
                 if !self.decides(argument) && !is_independent(argument) {
@@ -248,6 +254,18 @@ fn is_independent(argument: &Bson) -> bool {
     })
 }
 
+/// Whether a sample is of so many that nothing is left out.
+fn draws_all(sample: &Bson) -> bool {
+    let size = sample.as_document().and_then(|sample| sample.get("size"));
+    let size = size.and_then(|size| match size {
+        Bson::Int32(size) => Some(i64::from(*size)),
+        Bson::Int64(size) => Some(*size),
+        _ => None,
+    });
+    // What is no size is refused.
+    size.is_none_or(|size| size >= i64::from(SAMPLE_SIZE))
+}
+
 /// Accumulators whose result is decided by which document comes first or last.
 fn chooses_by_order(group: &Bson) -> bool {
     let by_order = [
@@ -303,6 +321,8 @@ mod tests {
         let pipeline = |stages: &str| format!("{{aggregate: \"c\", pipeline: [{stages}]}}");
         holds(&pipeline("{$sort: {_id: 1}}, {$limit: 1}"), Order::Exact);
         holds(&pipeline("{$limit: 1}"), Order::Undefined);
+        holds(&pipeline("{$sample: {size: 1000}}"), Order::Multiset);
+        holds(&pipeline("{$sample: {size: 1}}"), Order::Undefined);
         holds(
             &pipeline("{$unwind: \"$a\"}, {$sort: {_id: 1}}"),
             Order::Multiset,

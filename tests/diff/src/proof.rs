@@ -177,6 +177,74 @@ impl<A: FnMut(&Case) -> Option<Faults>> Search<A> {
     }
 }
 
+/// Pipelines in which a condition or an order also stands further ahead that are looked at.
+const AHEAD: usize = 120;
+
+/// The case in every way in which a `$match`, or one of its conditions, or a `$sort` of one of its
+/// pipelines is there a second time, further ahead.
+pub fn with_a_stage_ahead(case: &Case) -> Vec<Case> {
+    let command = Bson::Document(case.command.clone());
+    let mut all = Vec::new();
+    ahead_in(&command, &mut |value| {
+        if let Bson::Document(command) = value {
+            let case = case.clone();
+            all.push(Case { command, ..case });
+        }
+    });
+    all.truncate(AHEAD);
+    all
+}
+
+/// Hands on the value with each of its inner pipelines changed so.
+fn ahead_in(value: &Bson, made: &mut dyn FnMut(Bson)) {
+    match value {
+        Bson::Document(document) => {
+            for (name, inner) in document {
+                ahead_in(inner, &mut |inner| {
+                    let mut changed = document.clone();
+                    changed.insert(name.clone(), inner);
+                    made(Bson::Document(changed));
+                });
+            }
+        }
+        Bson::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                for stage in item.as_document().into_iter().flat_map(stages_of) {
+                    for place in 0..at {
+                        let mut changed = items.clone();
+                        changed.insert(place, Bson::Document(stage.clone()));
+                        made(Bson::Array(changed));
+                    }
+                }
+                ahead_in(item, &mut |inner| {
+                    let mut changed = items.clone();
+                    changed[at] = inner;
+                    made(Bson::Array(changed));
+                });
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What of a stage may stand further ahead as well.
+fn stages_of(stage: &Document) -> Vec<Document> {
+    match stage.iter().next() {
+        Some((name, _)) if name == "$sort" => vec![stage.clone()],
+        Some((name, Bson::Document(conditions))) if name == "$match" => {
+            let mut stages = vec![stage.clone()];
+            if conditions.len() > 1 {
+                let one = |(name, value): (&String, &Bson)| {
+                    doc! { "$match": { name.clone(): value.clone() } }
+                };
+                stages.extend(conditions.iter().map(one));
+            }
+            stages
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// The case as one value: its documents, what came before, the command.
 fn tree(case: &Case) -> Bson {
     let list = |documents: &[Document]| {
@@ -379,6 +447,24 @@ mod tests {
         let text = notation::print_document(&case.command);
         let fault = order.iter().find(|(part, _)| text.contains(part))?;
         self::fault(fault.1)
+    }
+
+    #[test]
+    fn conditions_that_stand_ahead_as_well() {
+        let pipeline = "[{$project: {a: 1}}, {$match: {a: 1, b: 2}}]";
+        let case = case(&format!("{{aggregate: \"c\", pipeline: {pipeline}}}"));
+        let made: Vec<String> = with_a_stage_ahead(&case)
+            .iter()
+            .map(|case| notation::print_document(&case.command))
+            .collect();
+        let ahead = |condition: &str| {
+            format!(
+                "{{aggregate: \"c\", pipeline: [{{$match: {condition}}}, {}}}",
+                &pipeline[1..]
+            )
+        };
+        let expected = [ahead("{a: 1, b: 2}"), ahead("{a: 1}"), ahead("{b: 2}")];
+        assert_eq!(made, expected);
     }
 
     #[test]

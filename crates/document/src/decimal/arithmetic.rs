@@ -108,19 +108,17 @@ impl Decimal {
         };
         let drop = -i64::from(places) - i64::from(f.exponent);
         if drop <= 0 {
-            // Fewer digits than asked for: pad with zeros where the coefficient has room.
-            let scaled = u32::try_from(-drop)
-                .ok()
-                .filter(|&n| n <= MAX_DIGITS)
-                .and_then(|n| f.coefficient.checked_mul(10u128.pow(n)));
-            return match scaled {
-                Some(coefficient) if coefficient <= COEFFICIENT_MAX => Decimal::Finite(Finite {
-                    coefficient,
-                    exponent: -places,
-                    ..f
-                }),
-                _ => self,
-            };
+            // Fewer digits than asked for: pad with zeros as far as the coefficient has room.
+            if f.coefficient == 0 {
+                let exponent = -places;
+                return Decimal::Finite(Finite { exponent, ..f });
+            }
+            let mut padded = f;
+            while padded.exponent > -places && padded.coefficient * 10 <= COEFFICIENT_MAX {
+                padded.coefficient *= 10;
+                padded.exponent -= 1;
+            }
+            return Decimal::Finite(padded);
         }
         if drop > i64::from(MAX_DIGITS) + 1 {
             let up = f.coefficient != 0

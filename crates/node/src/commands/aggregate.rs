@@ -759,6 +759,8 @@ pub fn explain(
     if let Some(source) = pipeline.source() {
         pipeline_sources::check_place(ctx, source.name())?;
     }
+    // What is wrong with the views among the other collections is told, whether or not they are read.
+    views::foreign::of(ctx, &pipeline)?;
     let mut explained = RawArrayBuf::new();
     let mut stages = Vec::new();
     if let (Some(collection), None) = (parameters.collection, pipeline.source()) {

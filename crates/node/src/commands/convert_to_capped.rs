@@ -28,7 +28,7 @@ use crate::context::CommandContext;
 use crate::errors;
 use crate::index_builds;
 use crate::index_changes;
-use crate::names::{check_collection_name, check_outline};
+use crate::names::check_collection_name;
 use crate::params;
 use crate::views;
 use crate::virtual_collections::local;
@@ -106,16 +106,14 @@ fn clone<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 ));
             }
         };
-        check_outline(ctx.database(), ctx.named()?)?;
+        let from = Namespace::new(ctx.database(), ctx.collection()?);
         check_collection_name(ctx.database(), to)?;
         let limits = limits(ctx)?;
-        let from = Namespace::new(ctx.database(), ctx.collection()?);
         let is_temporary = match ctx.field("temp") {
             Some(field) => field.bool()?,
             None => false,
         };
         let to = Namespace::new(ctx.database(), to);
-        refuse_special(ctx, &to)?;
         let locks = ctx.lock_exclusive(&[&from, &to]).await?;
         let source = source(ctx, &from)?;
         index_changes::check_routing(ctx, &from)?;
@@ -135,13 +133,16 @@ fn clone<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
                 format!("A view already exists. NS: {to}"),
             ));
         }
-        if to.collection().starts_with("system.") {
+        let limits = limits?;
+        refuse_special(ctx, &to)?;
+        // Scripts may be kept in a capped collection as well.
+        if to.collection().starts_with("system.") && to.collection() != "system.js" {
             return Err(CommandError::new(
                 ErrorCode::InvalidNamespace,
                 format!("Invalid system namespace: {to}"),
             ));
         }
-        let mut options = with_own_count(limits?, &source).among(&source.options);
+        let mut options = with_own_count(limits, &source).among(&source.options);
         if is_temporary {
             options.append(cstr!("temp"), true);
         }

@@ -78,6 +78,7 @@ async fn create_indexes(ctx: &CommandContext<'_>) -> CommandResult {
     if measured.is_none() {
         views::refuse(&node.replica, &namespace)?;
         collection_uuid::check(ctx, namespace.collection())?;
+        asked.refuse_hidden(&namespace)?;
     }
     let asked = asked.normalized()?;
     let (namespace, created) = match measured {
@@ -235,6 +236,22 @@ impl<'a> Asked<'a> {
             originals,
             ignores_unknown,
         })
+    }
+
+    /// The collections that are the server's own have all their indexes used, except buckets.
+    fn refuse_hidden(&self, namespace: &Namespace) -> Result<(), CommandError> {
+        let collection = namespace.collection();
+        let is_own = collection.starts_with("system.")
+            && collection != "system.profile"
+            && !collection.starts_with("system.buckets.");
+        let mut specs = self.specs.iter();
+        match is_own && specs.any(|spec| spec.get("hidden").is_ok_and(|hidden| hidden.is_some())) {
+            true => Err(CommandError::new(
+                ErrorCode::BadValue,
+                "Can't hide index on system collection",
+            )),
+            false => Ok(()),
+        }
     }
 
     /// As they are kept.

@@ -256,7 +256,12 @@ fn check_id_collation(
     let normalized = specification::normalize(&under_own_name(index))?;
     let own = normalized.get_document("collation").ok();
     let own = own.filter(|own| **own != *specification::simple());
-    match own.is_none() && index.get("collation").ok().flatten().is_none() || own == collation {
+    // One of the old format cannot have that of the collection.
+    let is_old = index
+        .get("v")
+        .is_ok_and(|v| v.and_then(params::number) == Some(1));
+    let names_none = index.get("collation").ok().flatten().is_none() && !is_old;
+    match own.is_none() && names_none || own == collation {
         true => Ok(()),
         false => Err(bad(
             "'idIndex' must have the same collation as the collection.",

@@ -88,7 +88,10 @@ pub fn check_change(collection: &Collection, index: &Index) -> Result<(), Comman
         .flat_map(|key| key.iter());
     let fields = fields.flatten().map(|(name, _)| name.as_str());
     let fields: Vec<&str> = fields.collect();
+    let expires = matches!(index.spec.get(EXPIRE), Ok(Some(_)));
     match fields[..] {
+        // A text index of one field has others in its place.
+        _ if expires => Ok(()),
         _ if collection.is_capped => Err(invalid(
             "TTL indexes are not supported for capped collections.",
         )),

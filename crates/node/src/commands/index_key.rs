@@ -47,6 +47,16 @@ pub fn check_text_form(key: &RawDocument) -> Result<(), CommandError> {
             RawBsonRef::String(banyan_text::PLUGIN) if name.as_str() == banyan_text::TERM_FIELD => {
                 orders.append(cstr!("text"), 1);
             }
+            // A text index over all fields may have others before and behind.
+            RawBsonRef::String(banyan_text::PLUGIN) if name.as_str() == "$**" => {
+                orders.append(cstr!("text"), 1);
+            }
+            RawBsonRef::String(banyan_text::PLUGIN) if name.as_str().ends_with(".$**") => {
+                return Err(CommandError::new(
+                    ErrorCode::CannotCreateIndex,
+                    KeyPatternError::Dollar.to_string(),
+                ));
+            }
             RawBsonRef::String(banyan_text::PLUGIN) => orders.append(name, 1),
             RawBsonRef::String("hashed" | "2dsphere" | "2d") => {
                 return Err(CommandError::new(
@@ -91,15 +101,9 @@ pub fn check_pattern(key: &RawDocument) -> Result<KeyPattern, CommandError> {
     if has("2dsphere") && has(SPHERE_OF_COLUMN) {
         return refuse("Can't use more than one index plugin for a single index.".to_owned());
     }
-    let hashed = orders().filter(|order| *order == RawBsonRef::String("hashed"));
-    if hashed.count() > 1 {
-        return Err(CommandError::new(
-            ErrorCode::Location(31303),
-            "A maximum of one index field is allowed to be hashed",
-        ));
-    }
     KeyPattern::parse(key).map_err(|error: KeyPatternError| {
         let code = match error {
+            KeyPatternError::ManyHashed(_) => ErrorCode::Location(31303),
             KeyPatternError::ManyPlanes => ErrorCode::Location(16800),
             KeyPatternError::PlaneNotFirst => ErrorCode::Location(16801),
             _ => ErrorCode::CannotCreateIndex,

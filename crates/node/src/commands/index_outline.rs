@@ -12,7 +12,7 @@ use super::index_expiry;
 use super::index_key;
 use super::index_specification as specification;
 use crate::errors;
-use crate::params::Field;
+use crate::params::{self, Field};
 
 const OPTIONS: &[&str] = &[
     "2dsphereIndexVersion",
@@ -89,6 +89,13 @@ pub fn check_collation(spec: &RawDocument) -> Result<(), CommandError> {
     let Some(value) = spec.get("collation").ok().flatten() else {
         return Ok(());
     };
+    // Whatever it says.
+    if spec
+        .get("v")
+        .is_ok_and(|v| v.and_then(params::number) == Some(1))
+    {
+        return Err(specification::collation_of_old_format());
+    }
     let field = Field {
         command: "createIndexes.indexes",
         name: "collation",

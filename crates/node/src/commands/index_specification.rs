@@ -172,10 +172,7 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
     }
     if let Some(collation) = collation {
         if format == 1 {
-            return Err(CommandError::new(
-                ErrorCode::CannotCreateIndex,
-                "cannot create an index with the 'collation' option and v=1",
-            ));
+            return Err(collation_of_old_format());
         }
         normalized.append(cstr!("collation"), collation);
     }
@@ -183,6 +180,13 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
         normalized.append(cstr!("prepareUnique"), true);
     }
     Ok(normalized)
+}
+
+pub fn collation_of_old_format() -> CommandError {
+    CommandError::new(
+        ErrorCode::CannotCreateIndex,
+        "cannot create an index with the 'collation' option and v=1",
+    )
 }
 
 pub fn weights_of_no_text(spec: &RawDocument) -> CommandError {

@@ -20,7 +20,7 @@ use super::insert::Loading;
 use super::validation;
 use crate::context::CommandContext;
 use crate::errors;
-use crate::names::check_collection_name;
+use crate::names::{check_collection_name, check_database_name, check_outline};
 use crate::read_concern;
 use crate::views;
 use banyan_execution::{InterruptSlot, Row, Rows};
@@ -93,7 +93,8 @@ pub async fn write(
 ) -> Result<(), CommandError> {
     let (database, collection) = output.target();
     let database = database.unwrap_or(ctx.database());
-    check_collection_name(database, collection)?;
+    check_outline(database, collection)?;
+    check_database_name(database)?;
     let elsewhere = !ctx.node.replica.is_primary();
     if elsewhere {
         // The target's options and indexes are looked up here.
@@ -184,12 +185,30 @@ async fn replace_by(
 ) -> Result<(), CommandError> {
     prepare(ctx, database, collection, staging).await?;
     fill(ctx, database, staging, results).await?;
+    check_target(database, collection)?;
     let rename = rawdoc! {
         "renameCollection": format!("{database}.{staging}"),
         "to": format!("{database}.{collection}"),
         "dropTarget": true,
     };
     run(ctx, "admin", rename).await.map(drop)
+}
+
+/// Whether the new collection can be called that, which is told once it is full.
+fn check_target(database: &str, collection: &str) -> Result<(), CommandError> {
+    let refuse = |what: &str| {
+        Err(CommandError::new(
+            ErrorCode::IllegalOperation,
+            format!("error with target namespace: {what}"),
+        ))
+    };
+    match check_collection_name(database, collection) {
+        Err(error) => refuse(&error.message),
+        Ok(()) if collection.contains('$') => {
+            refuse(&format!("Invalid collection name: {collection}"))
+        }
+        Ok(()) => Ok(()),
+    }
 }
 
 /// Drops what was not finished, also when the command has been told to end.

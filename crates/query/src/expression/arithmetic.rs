@@ -262,7 +262,12 @@ fn whole<'a>(
     };
     raw(match number {
         Number::Double(v) => Number::Double(doubles(v)),
-        Number::Decimal(v) => Number::Decimal(v.round_to(0, decimals)),
+        Number::Decimal(v) => Number::Decimal(match v.round_to(0, decimals) {
+            // There is no room for all digits of a whole number: MongoDB has none then.
+            Decimal::Finite(whole) if whole.exponent > 0 => Decimal::NaN,
+            Decimal::Infinity { .. } => Decimal::NaN,
+            whole => whole,
+        }),
         integer => integer,
     })
 }

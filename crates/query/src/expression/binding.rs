@@ -116,7 +116,9 @@ fn bind(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode
         .collect();
     let first = names.first().map_or(0, |(_, slot)| *slot);
     let body = parser.scoped(&names, body)?;
-    if variables.iter().all(ExpressionNode::is_constant) && body.is_constant() {
+    // What binds nothing is what is in it.
+    let binds_constants = variables.iter().all(ExpressionNode::is_constant);
+    if variables.is_empty() || (binds_constants && body.is_constant()) {
         return Ok(body);
     }
     Ok(ExpressionNode::special(Let {

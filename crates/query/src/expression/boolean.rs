@@ -39,7 +39,7 @@ fn junction(
         _ => false,
     };
     // Wherever it stands: the others are not evaluated then.
-    if operands.iter().any(is_decisive) {
+    if !parser.is_as_written() && operands.iter().any(is_decisive) {
         return Ok(ExpressionNode::constant(RawBson::Boolean(decides)));
     }
     Ok(ExpressionNode::special(Junction { operands, decides }))

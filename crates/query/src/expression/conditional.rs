@@ -7,7 +7,7 @@ use super::node::{ExpressionNode, Special};
 use super::operator::Operator;
 use super::parse::{NO_LIMIT, Parser, malformed};
 use super::value::{Value, error, is_nullish, is_true, items, type_name};
-use crate::error::QueryError;
+use crate::error::{ErrorKind, QueryError};
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::special("$cond", cond),
@@ -186,14 +186,41 @@ fn switch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNo
         _ => false,
     });
     if decided && default.is_none() {
-        let never = error(
-            40069,
-            "Cannot execute a switch statement where all the cases evaluate to false without a \
-             default",
-        );
-        never.or_else(|error| parser.failed(error))?;
+        parser.failed(no_branch())?;
+    } else if default.is_none() && branches.iter().all(|(case, _)| case.is_bound()) {
+        let cases = branches.iter().map(|(case, _)| case.clone());
+        let cases = cases.collect();
+        parser.note_bound(|| ExpressionNode::special(SomeBranch { cases }));
     }
     Ok(ExpressionNode::special(Switch { branches, default }))
+}
+
+fn no_branch() -> QueryError {
+    QueryError::new(
+        ErrorKind::Location(40069),
+        "Cannot execute a switch statement where all the cases evaluate to false without a default",
+    )
+}
+
+/// Fails if none of the cases is true.
+#[derive(Debug)]
+struct SomeBranch {
+    cases: Vec<ExpressionNode>,
+}
+
+impl Special for SomeBranch {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
+        for case in &self.cases {
+            if is_true(case.evaluate(env)?) {
+                return Ok(None);
+            }
+        }
+        Err(no_branch())
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
+        self.cases.iter().for_each(visit);
+    }
 }
 
 fn branch(

@@ -102,6 +102,16 @@ impl Expression {
         Ok(Expression::of(node, value, &parser, context))
     }
 
+    /// The same where MongoDB writes it anew before it runs it.
+    pub(crate) fn parse_rewritten(
+        value: RawBsonRef<'_>,
+        context: &Context,
+    ) -> Result<Expression, QueryError> {
+        let mut parser = parser(context).rewritten();
+        let node = parser.operand(value)?;
+        Ok(Expression::of(node, value, &parser, context))
+    }
+
     /// What the parser has made of a value.
     fn of(
         node: ExpressionNode,

@@ -268,6 +268,26 @@ impl ExpressionNode {
         self.is_constant() || matches!(self, ExpressionNode::Deferred(_))
     }
 
+    /// Whether it is a constant once the variables of the `$lookup` stages around are known.
+    pub(super) fn is_bound(&self) -> bool {
+        let folds = match self {
+            ExpressionNode::Root | ExpressionNode::Field(_) | ExpressionNode::Variable { .. } => {
+                false
+            }
+            ExpressionNode::Call(call) => call.folds,
+            ExpressionNode::Special(special) => special.folds(),
+            ExpressionNode::Constant(_)
+            | ExpressionNode::Missing
+            | ExpressionNode::Outer { .. }
+            | ExpressionNode::Document(_)
+            | ExpressionNode::Array(_)
+            | ExpressionNode::Deferred(_) => true,
+        };
+        let mut is_bound = folds;
+        self.operands(&mut |operand| is_bound = is_bound && operand.is_bound());
+        is_bound
+    }
+
     pub(super) fn deferred(node: ExpressionNode) -> ExpressionNode {
         ExpressionNode::Deferred(Arc::new(Deferred {
             node,

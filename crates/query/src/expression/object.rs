@@ -1,7 +1,5 @@
 //! Operators over documents, and sizes in bytes
 
-use std::ops::ControlFlow;
-
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use banyan_document::path::{self, Path};
@@ -393,15 +391,10 @@ impl Special for FindAllValuesAtPath {
     fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>> {
         let mut builder = ArrayBuilder::new();
         let mut spent = Ok(());
-        path::visit(env.root(), &self.path, &mut |visit| {
-            // The items of an array were visited one by one.
-            if let Some(value) = visit.value.filter(|_| !visit.whole_array) {
+        path::each_value(env.root(), self.path.parts(), &mut |value| {
+            if spent.is_ok() {
                 spent = env.budget.spend_bytes(byte_len(value));
                 builder.push(value);
-            }
-            match spent {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(_) => ControlFlow::Break(()),
             }
         });
         spent?;

@@ -263,6 +263,7 @@ impl Operator {
                     | Operands::TogetherLater
                     | Operands::InTurn
                     | Operands::InTurnLater => arguments,
+                    _ if parser.is_as_written() => arguments,
                     Operands::Associative => join_neighbours(arguments, &call, parser)?,
                     Operands::Commutative | Operands::CommutativeTogether => {
                         join_all(arguments, &call, parser)?

@@ -46,6 +46,10 @@ pub(crate) struct Parser<'c> {
     /// How many paths into the document were parsed.
     paths: Cell<u32>,
     leaves: Cell<Leaves>,
+    /// What is parsed is run as it is written: MongoDB makes nothing better of it before.
+    is_as_written: bool,
+    /// MongoDB writes what it has made better anew before it runs it.
+    is_rewritten: bool,
     /// The command's variables by name, where they are many.
     variables: OnceCell<HashMap<&'c str, &'c Option<RawBson>>>,
 }
@@ -87,6 +91,8 @@ impl<'c> Parser<'c> {
             depth: 0,
             paths: Cell::new(0),
             leaves: Cell::default(),
+            is_as_written: context.is_as_written,
+            is_rewritten: false,
             variables: OnceCell::new(),
         }
     }
@@ -196,16 +202,21 @@ impl<'c> Parser<'c> {
             return Ok(node);
         }
         if others == before.others && outer > before.outer {
-            self.context.folding.note_bound(|| {
-                Arc::new(OuterConstant {
-                    node: node.clone(),
-                    budget: self.context.budget.clone(),
-                    collator: self.context.collator.clone(),
-                })
-            });
+            self.note_bound(|| node.clone());
             return Ok(node);
         }
         self.fold(node)
+    }
+
+    /// What is worked out once the variables around it are known.
+    pub(super) fn note_bound(&self, node: impl FnOnce() -> ExpressionNode) {
+        self.context.folding.note_bound(|| {
+            Arc::new(OuterConstant {
+                node: node(),
+                budget: self.context.budget.clone(),
+                collator: self.context.collator.clone(),
+            })
+        });
     }
 
     fn note_leaf(&self, note: impl FnOnce(&mut Leaves)) {
@@ -369,7 +380,26 @@ impl<'c> Parser<'c> {
         value: RawBsonRef<'_>,
     ) -> Result<ExpressionNode, QueryError> {
         let folding = self.context.folding.clone();
-        folding.ignoring_failures(|| self.operand(value))
+        let around = std::mem::replace(&mut self.is_as_written, true);
+        let operand = folding.ignoring_failures(|| self.operand(value));
+        self.is_as_written = around;
+        operand
+    }
+
+    pub(super) fn is_as_written(&self) -> bool {
+        self.is_as_written
+    }
+
+    /// Whether an operator that knows its constants is run like any other one of its name.
+    pub(super) fn forgets_constants(&self) -> bool {
+        self.is_as_written || self.is_rewritten
+    }
+
+    pub(super) fn rewritten(self) -> Parser<'c> {
+        Parser {
+            is_rewritten: true,
+            ..self
+        }
     }
 
     /// Takes note of an error that is met although no document has been.

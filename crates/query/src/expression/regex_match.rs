@@ -103,29 +103,28 @@ fn parse(answer: Answer, value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Resu
         options,
         compiled: None,
     };
-    if let (
-        ExpressionNode::Constant(regex),
-        ExpressionNode::Constant(_) | ExpressionNode::Missing,
-    ) = (&parsed.regex, &parsed.options)
-    {
-        let options = match &parsed.options {
-            ExpressionNode::Constant(options) => Some(options.as_raw_bson_ref()),
-            _ => None,
-        };
+    if let (Some(regex), Some(options)) = (constant(&parsed.regex), constant(&parsed.options)) {
         // Options are read even where there is no pattern.
-        let pattern = match regex.as_raw_bson_ref() {
-            pattern if is_nullish(Some(pattern)) && options.is_some() => RawBsonRef::String(""),
+        let pattern = match regex {
+            pattern if is_nullish(pattern) && options.is_some() => Some(RawBsonRef::String("")),
             pattern => pattern,
         };
-        match compile(answer.operator(), Some(pattern), options) {
-            Ok(compiled) if !is_nullish(Some(regex.as_raw_bson_ref())) => {
-                parsed.compiled = compiled;
-            }
+        match compile(answer.operator(), pattern, options) {
+            Ok(compiled) if !is_nullish(regex) => parsed.compiled = compiled,
             Ok(_) => {}
             Err(error) => parser.context.folding.failed(error)?,
         }
     }
     Ok(ExpressionNode::special(parsed))
+}
+
+/// What an operand is worth whatever the document is, if that is known.
+fn constant(operand: &ExpressionNode) -> Option<Value<'_>> {
+    match operand {
+        ExpressionNode::Constant(value) => Some(Some(value.as_raw_bson_ref())),
+        ExpressionNode::Missing => Some(None),
+        _ => None,
+    }
 }
 
 /// `None` where there is no pattern.

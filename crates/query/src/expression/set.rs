@@ -4,7 +4,7 @@ use bson::{RawArray, RawBsonRef};
 
 use super::arena::byte_len;
 use super::env::Env;
-use super::node::{Arguments, ExpressionNode, Run, Taking};
+use super::node::{Arguments, ExpressionNode, Run, Special, Taking};
 use super::operator::Operator;
 use super::parse::Parser;
 use super::value::{Value, error, is_nullish, is_true, items, type_name};
@@ -153,9 +153,38 @@ fn parse_equals(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Expres
             break;
         }
     }
+    let sets: Vec<(usize, ExpressionNode)> = arguments
+        .iter()
+        .enumerate()
+        .filter(|(_, argument)| !argument.is_constant() && argument.is_bound())
+        .map(|(index, argument)| (index + 1, argument.clone()))
+        .collect();
+    if !sets.is_empty() {
+        parser.note_bound(|| ExpressionNode::special(BoundSets(sets)));
+    }
     let run: Run = equals;
     let call = ExpressionNode::call("$setEquals", run, arguments, u32::MAX);
     Ok(call.taken(Taking::InTurn).not_folded())
+}
+
+/// Fails if one of these operands, each with its position, is no array.
+#[derive(Debug)]
+struct BoundSets(Vec<(usize, ExpressionNode)>);
+
+impl Special for BoundSets {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>> {
+        for (position, operand) in &self.0 {
+            let value = operand.evaluate(env)?;
+            if !matches!(value, Some(RawBsonRef::Array(_))) {
+                return not_a_set(5887502, *position, value);
+            }
+        }
+        Ok(None)
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
+        self.0.iter().for_each(|(_, operand)| visit(operand));
+    }
 }
 
 fn equals<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
@@ -213,7 +242,10 @@ fn parse_is_subset(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Exp
                 let message = format!("{SECOND_OPERAND}{found}");
                 parser.failed(QueryError::new(ErrorKind::Location(17311), message))?;
             }
-            |args, env| is_subset(args, env, 17310)
+            match parser.forgets_constants() {
+                true => |args, env| is_subset(args, env, 17046),
+                false => |args, env| is_subset(args, env, 17310),
+            }
         }
         _ => |args, env| is_subset(args, env, 17046),
     };

@@ -216,7 +216,7 @@ impl<'c> Parser<'c> {
             return Err(QueryError::new(ErrorKind::QueryFeatureNotAllowed, message));
         }
         Ok(MatchNode::Expression {
-            expression: Box::new(Expression::parse(value, self.context)?),
+            expression: Box::new(Expression::parse_rewritten(value, self.context)?),
             source: value.into(),
         })
     }

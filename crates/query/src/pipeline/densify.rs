@@ -68,8 +68,11 @@ enum Steps {
 
 const KNOWN: &[(&str, Kind)] = &[
     ("field", Kind::String),
-    ("partitionByFields", Kind::Array),
-    ("range", Kind::Document),
+    ("partitionByFields", Kind::Strings),
+    (
+        "range",
+        Kind::Form(|range| RangeFields::of(range).map(drop)),
+    ),
 ];
 const KNOWN_OF_RANGE: &[(&str, Kind)] = &[
     ("step", Kind::Any),
@@ -150,11 +153,7 @@ fn append_once(order: &mut DocumentWriter, path: &FieldPath, field: &FieldPath) 
 
 fn partition_fields(array: &RawArray, context: &Context) -> Result<Vec<Partitioned>, QueryError> {
     let mut fields = Vec::new();
-    for (index, item) in items(array).enumerate() {
-        let RawBsonRef::String(path) = item else {
-            let name = format!("$densify.partitionByFields.{index}");
-            return Err(wrong_type(&name, item, "type 'string'"));
-        };
+    for path in items(array).filter_map(|item| item.as_str()) {
         let path = FieldPath::parse(path)?;
         let value = format!("${path}");
         let value = Expression::parse(RawBsonRef::String(&value), context)?;
@@ -163,24 +162,48 @@ fn partition_fields(array: &RawArray, context: &Context) -> Result<Vec<Partition
     Ok(fields)
 }
 
+/// What a range says, as it is written.
+struct RangeFields<'a> {
+    step: RawBsonRef<'a>,
+    number: Number,
+    unit: Option<&'a str>,
+    bounds: RawBsonRef<'a>,
+}
+
+impl<'a> RangeFields<'a> {
+    fn of(range: &'a RawDocument) -> Result<RangeFields<'a>, QueryError> {
+        let fields = Fields::new("$densify.range", range, KNOWN_OF_RANGE)?;
+        let step = fields
+            .get("step")
+            .filter(|step| !is_nullish(Some(*step)))
+            .ok_or_else(|| missing("$densify.range.step"))?;
+        let Some(number) = Number::from_raw(step) else {
+            let types = "types '[int, decimal, double, long']";
+            return Err(wrong_type("$densify.range.step", step, types));
+        };
+        let bounds = fields
+            .get("bounds")
+            .ok_or_else(|| missing("$densify.range.bounds"))?;
+        Ok(RangeFields {
+            step,
+            number,
+            unit: fields.string("unit"),
+            bounds,
+        })
+    }
+}
+
 fn parse_range(
     range: &RawDocument,
     partitioned: bool,
     context: &Context,
 ) -> Result<(Bounds, Steps), QueryError> {
-    let fields = Fields::new("$densify.range", range, KNOWN_OF_RANGE)?;
-    let step = fields
-        .get("step")
-        .filter(|step| !is_nullish(Some(*step)))
-        .ok_or_else(|| missing("$densify.range.step"))?;
-    let Some(number) = Number::from_raw(step) else {
-        let types = "types '[int, decimal, double, long']";
-        return Err(wrong_type("$densify.range.step", step, types));
-    };
-    let unit = fields.string("unit");
-    let bounds = fields
-        .get("bounds")
-        .ok_or_else(|| missing("$densify.range.bounds"))?;
+    let RangeFields {
+        step,
+        number,
+        unit,
+        bounds,
+    } = RangeFields::of(range)?;
     if number.compare(Number::Int32(0)).is_le() || number.is_nan() {
         return error(
             5733401,

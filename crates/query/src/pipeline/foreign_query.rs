@@ -47,6 +47,11 @@ pub(super) enum Condition {
         path: String,
         values: Vec<RawBson>,
     },
+    /// The same, or what one of the values matches.
+    OneOfPatterns {
+        path: String,
+        values: Vec<RawBson>,
+    },
     /// `{$expr: {$gt: ["$path", value]}}`.
     Compare {
         path: String,
@@ -153,7 +158,7 @@ impl Condition {
             Condition::Plain(plain) => return Ok(plain.filter.clone()),
             Condition::OneOf { path, values } => Filter::one_of(path, values, collator, budget)?,
             // The planner reads more of a comparison than one tree node says.
-            Condition::Compare { .. } => None,
+            Condition::Compare { .. } | Condition::OneOfPatterns { .. } => None,
         };
         let filter = match made {
             Some(filter) => filter,
@@ -173,6 +178,7 @@ impl Condition {
         match self {
             Condition::Plain(plain) => plain.source.clone(),
             Condition::OneOf { path, values } => one_of(path, values),
+            Condition::OneOfPatterns { path, values } => among(path, values),
             Condition::Compare {
                 path,
                 comparison,
@@ -194,6 +200,11 @@ fn one_of(path: &str, values: &[RawBson]) -> RawDocumentBuf {
     if values.iter().any(is_regex) {
         return branches("$or", each);
     }
+    among(path, values)
+}
+
+/// `{path: {$in: values}}`, in which a regular expression is a pattern.
+fn among(path: &str, values: &[RawBson]) -> RawDocumentBuf {
     let mut writer = DocumentWriter::new();
     writer.begin_document(path);
     writer.begin_array("$in");

@@ -3,7 +3,7 @@
 use bson::{RawArray, RawBsonRef, RawDocument};
 
 use crate::error::{ErrorKind, QueryError};
-use crate::expression::value::{error, is_nullish, type_name};
+use crate::expression::value::{error, is_nullish, items, type_name};
 
 /// What a field has to be. Null counts as if the field were not there, but not for an array.
 #[derive(Clone, Copy)]
@@ -11,7 +11,11 @@ pub(super) enum Kind {
     Any,
     String,
     Array,
+    /// An array of strings.
+    Strings,
     Document,
+    /// An object that this finds nothing wrong with.
+    Form(fn(&RawDocument) -> Result<(), QueryError>),
 }
 
 impl Kind {
@@ -19,8 +23,8 @@ impl Kind {
         match self {
             Kind::Any => "any",
             Kind::String => "string",
-            Kind::Array => "array",
-            Kind::Document => "object",
+            Kind::Array | Kind::Strings => "array",
+            Kind::Document | Kind::Form(_) => "object",
         }
     }
 
@@ -28,8 +32,28 @@ impl Kind {
         match self {
             Kind::Any => true,
             Kind::String => matches!(value, RawBsonRef::String(_)),
-            Kind::Array => matches!(value, RawBsonRef::Array(_)),
-            Kind::Document => matches!(value, RawBsonRef::Document(_)),
+            Kind::Array | Kind::Strings => matches!(value, RawBsonRef::Array(_)),
+            Kind::Document | Kind::Form(_) => matches!(value, RawBsonRef::Document(_)),
+        }
+    }
+
+    /// Looks into a value that is of the kind.
+    fn check_within(self, name: &str, value: RawBsonRef<'_>) -> Result<(), QueryError> {
+        match (self, value) {
+            (Kind::Form(check), RawBsonRef::Document(document)) => check(document),
+            (Kind::Strings, RawBsonRef::Array(array)) => {
+                for (index, item) in items(array).enumerate() {
+                    if item.as_str().is_none() {
+                        return Err(wrong_type(
+                            &format!("{name}.{index}"),
+                            item,
+                            "type 'string'",
+                        ));
+                    }
+                }
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -56,14 +80,14 @@ impl<'a> Fields<'a> {
             };
             match kind {
                 Kind::Any => {}
-                Kind::Array if is_nullish(Some(value)) => {
+                Kind::Array | Kind::Strings if is_nullish(Some(value)) => {
                     return error(
                         10065,
                         format!("invalid parameter: expected an object ({name})"),
                     );
                 }
                 _ if is_nullish(Some(value)) => continue,
-                kind if kind.is_of(value) => {}
+                kind if kind.is_of(value) => kind.check_within(&format!("{of}.{name}"), value)?,
                 kind => {
                     let expected = format!("type '{}'", kind.name());
                     return Err(wrong_type(&format!("{of}.{name}"), value, &expected));

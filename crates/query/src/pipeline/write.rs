@@ -87,17 +87,39 @@ pub(super) fn out_target(value: RawBsonRef<'_>) -> Result<(Option<&str>, &str), 
     Ok((database, collection))
 }
 
+/// Collections and databases in which no results are written.
+fn check_target(
+    output: &Output,
+    context: &Context,
+    (system_collection, own_database): (u32, u32),
+) -> Result<(), QueryError> {
+    let name = output.stage_name();
+    let (database, collection) = output.target();
+    if collection.starts_with("system.") {
+        let message = format!("Cannot {name} to special collection: {collection}");
+        return error(system_collection, message);
+    }
+    let database = database.or(context.database.as_deref());
+    if let Some(database @ ("admin" | "config" | "local")) = database {
+        let message = format!("Cannot {name} to internal database: {database}");
+        return error(own_database, message);
+    }
+    Ok(())
+}
+
 pub(super) fn parse_out(
     value: RawBsonRef<'_>,
-    _: &Context,
+    context: &Context,
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let (database, collection) = out_target(value)?;
+    let output = Output::Replace {
+        database: database.map(Into::into),
+        collection: collection.into(),
+    };
+    check_target(&output, context, (17_385, 31_321))?;
     out.push(Arc::new(Write {
-        output: Output::Replace {
-            database: database.map(Into::into),
-            collection: collection.into(),
-        },
+        output,
         argument: value.into(),
     }));
     Ok(())
@@ -108,8 +130,10 @@ pub(super) fn parse_merge(
     context: &Context,
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
+    let output = Output::Merge(Merge::parse(value, context)?);
+    check_target(&output, context, (31_319, 31_320))?;
     out.push(Arc::new(Write {
-        output: Output::Merge(Merge::parse(value, context)?),
+        output,
         argument: value.into(),
     }));
     Ok(())

@@ -138,6 +138,9 @@ impl Update {
             }
             None => self.transform(&seed, &context)?.after,
         };
+        if let Kind::Replacement(_) | Kind::Pipeline(_) = &self.kind {
+            refuse_array_id(&after)?;
+        }
         self.check_id(&seed, &after, true)?;
         let after = upsert::with_id_first(&after, context.generated_id);
         self.check_size(&after)?;
@@ -179,9 +182,9 @@ impl Update {
             return Ok(());
         }
         if let (Kind::Replacement(_) | Kind::Pipeline(_), Some(new)) = (&self.kind, new) {
-            match is_upsert {
-                true => refuse_array_id(after)?,
-                false => refuse_id(new)?,
+            // An upsert's was looked at.
+            if !is_upsert {
+                refuse_id(new)?;
             }
         }
         let message = match (&self.kind, new) {

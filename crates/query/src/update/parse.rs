@@ -78,7 +78,11 @@ const STAGES: [&str; 6] = [
 ];
 
 fn pipeline(stages: &[&RawDocument], context: &Context) -> Result<Kind, QueryError> {
-    let pipeline = Pipeline::parse(stages, context)?;
+    let context = Context {
+        is_as_written: true,
+        ..context.clone()
+    };
+    let pipeline = Pipeline::parse(stages, &context)?;
     for stage in stages {
         let name = elements(stage).next().map_or("", |first| first.name());
         if !STAGES.contains(&name) {

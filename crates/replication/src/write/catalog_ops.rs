@@ -245,11 +245,35 @@ pub fn refuse_other_case(replica: &Replica, namespace: &Namespace) -> Result<(),
 /// A specification that makes the same index in any collection: one without a collation names the
 /// simple one, so that it does not get the collection's.
 pub fn independent_spec(spec: &RawDocument) -> RawDocumentBuf {
-    let mut independent = spec.to_owned();
+    let mut independent = match key_of_expiring_words(spec) {
+        Some(key) => {
+            let mut asked = RawDocumentBuf::new();
+            for (name, value) in spec.iter().flatten() {
+                match name.as_str() {
+                    "key" => asked.append(name, key.clone()),
+                    _ => asked.append(name, value),
+                }
+            }
+            asked
+        }
+        None => spec.to_owned(),
+    };
     if spec.get_document("collation").is_err() {
         independent.append(cstr!("collation"), rawdoc! { "locale": "simple" });
     }
     independent
+}
+
+/// The key that a text index by which documents expire was asked with: of one field, which is not seen
+/// of the key that is kept. The other fields are among the weights.
+fn key_of_expiring_words(spec: &RawDocument) -> Option<RawDocumentBuf> {
+    spec.get("expireAfterSeconds").ok().flatten()?;
+    spec.get_document("key").ok()?.get("_fts").ok().flatten()?;
+    let weights = spec.get_document("weights").ok()?;
+    let (field, _) = weights.iter().next()?.ok()?;
+    let mut key = RawDocumentBuf::new();
+    key.append(field, "text");
+    Some(key)
 }
 
 /// Whether the two patterns are the same index.

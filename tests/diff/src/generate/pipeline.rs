@@ -3,6 +3,7 @@
 use bson::{Bson, Document, doc};
 
 use super::Generator;
+use crate::order;
 
 const STAGES: &[(usize, &str)] = &[
     (14, "$match"),
@@ -150,7 +151,7 @@ impl Generator {
                 false => self.expression(1),
             },
             "$count" => (*self.random.pick(&["n", "total", "a.b", "", "$n"])).into(),
-            "$sample" => doc! { "size": 1000 }.into(),
+            "$sample" => doc! { "size": order::SAMPLE_SIZE }.into(),
             "$graphLookup" => self.graph_lookup().into(),
             "$setWindowFields" => self.set_window_fields().into(),
             "$densify" => self.densify().into(),

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use banyan_document::time_series::TimeSeries;
 use banyan_document::time_series::index_keys::{self, NoIndex};
-use banyan_document::{Collator, DocumentWriter, elements, is_true};
+use banyan_document::{Collator, DocumentWriter, Number, elements, is_true};
 use banyan_query::Context;
 use banyan_query::time_series::partial_filter as partial_filter_of_buckets;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr};
 
 use super::super::clustered::EXPIRE;
+use super::super::geo_indexes;
 use super::super::index_specification as specification;
 use super::invalid;
 use crate::errors;
@@ -128,6 +129,8 @@ pub fn with_original(
     for element in elements(asked) {
         has_version |= element.name() == "v";
         match (element.name(), kept.get("collation")) {
+            // It is kept of no index.
+            ("ns", _) => {}
             ("collation", Ok(Some(RawBsonRef::Document(collation)))) => {
                 // Of the simple one nothing is kept.
                 if *collation != *specification::simple() {
@@ -188,6 +191,27 @@ fn measures(spec: &RawDocument, series: &TimeSeries) -> bool {
     names.any(|field| field.name() != series.time_field && series.meta_path(field.name()).is_none())
 }
 
+/// An option as it is shown: of the type that it has, whatever it was asked as.
+fn typed<'a>(option: &str, value: RawBsonRef<'a>) -> RawBsonRef<'a> {
+    let number = Number::from_raw(value);
+    match (option, number) {
+        ("background" | "dropDups" | "prepareUnique" | "sparse" | "unique", _) => {
+            RawBsonRef::Boolean(is_true(value))
+        }
+        (
+            "v"
+            | "textIndexVersion"
+            | "2dsphereIndexVersion"
+            | "bits"
+            | geo_indexes::COARSEST
+            | geo_indexes::FINEST,
+            Some(number),
+        ) => RawBsonRef::Int32(geo_indexes::clamped(number.to_i64_saturating())),
+        ("min" | "max", Some(number)) => RawBsonRef::Double(number.to_f64()),
+        _ => value,
+    }
+}
+
 /// The specification of an index over buckets as it is shown to who uses the measurements. `None`: it
 /// is one over buckets alone.
 pub fn to_measurements(spec: &RawDocument, series: &TimeSeries) -> Option<RawDocumentBuf> {
@@ -197,7 +221,7 @@ pub fn to_measurements(spec: &RawDocument, series: &TimeSeries) -> Option<RawDoc
         for element in elements(original) {
             match element.name() {
                 "hidden" if is_hidden || is_true(element.value()) => {}
-                _ => out.append_element(&element),
+                name => out.append(name, typed(name, element.value())),
             }
         }
         // That of the collection, where none was asked for.

@@ -409,6 +409,8 @@ fn difference<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
 /// Bins are counted from the beginning of 2000.
 const REFERENCE_YEAR: i64 = 2000;
 const REFERENCE_DAYS: i64 = 10_957;
+/// The largest bin of a unit that is days or longer.
+const DAYS_BIN_MAX: i64 = 100_000_000_000;
 
 fn truncate<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     let Some(args) = args.until_null(&[0, 1, 2, 3], env)? else {
@@ -427,7 +429,7 @@ fn truncate<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     if let Some(length) = unit.fixed_millis() {
         let reference = zone.millis(&midnight(REFERENCE_DAYS)?)?;
         let Some(bin) = length.checked_mul(bin) else {
-            return out_of_range();
+            return error(5439002, "dateTrunc overflowed");
         };
         let start = time
             .checked_sub(reference)
@@ -437,6 +439,9 @@ fn truncate<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
             Some(start) => date(start),
             None => error(5439000, "dateTrunc overflowed"),
         };
+    }
+    if bin > DAYS_BIN_MAX {
+        return error(5439006, "dateTrunc unsupported binSize value");
     }
     let local = zone.local(time);
     let start = match unit.months() {

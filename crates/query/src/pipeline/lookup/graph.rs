@@ -237,10 +237,13 @@ fn one_step(
     let spec = RawBsonRef::Document(&spec);
     parse_lookup(spec, context, parse_inner, &mut stages)?;
     let lookup = stages.iter().find_map(|stage| stage.get::<Lookup>());
-    match lookup {
-        Some(lookup) => Ok(Arc::new(lookup.clone())),
-        None => failed("$graphLookup finds no way to its collection"),
+    let Some(mut lookup) = lookup.cloned() else {
+        return failed("$graphLookup finds no way to its collection");
+    };
+    if let Some(equality) = &mut lookup.equality {
+        equality.takes_patterns = true;
     }
+    Ok(Arc::new(lookup))
 }
 
 impl Stage for GraphLookup {
@@ -322,6 +325,12 @@ impl Frontier {
         holding: &mut Holding,
     ) -> Result<(), QueryError> {
         budget.spend_bytes(byte_len(value))?;
+        if matches!(value, RawBsonRef::Undefined) {
+            return Err(QueryError::new(
+                ErrorKind::BadValue,
+                "InMatchExpression equality cannot be undefined",
+            ));
+        }
         let mut encoded = Vec::new();
         key::encode_collated(value, collator, &mut encoded);
         if !self.asked.contains(&encoded[..]) {

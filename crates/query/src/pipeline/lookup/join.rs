@@ -132,7 +132,8 @@ impl Join {
         }
         let lookup = self.lookup.clone();
         let kept = match &self.state {
-            State::Kept(kept) => {
+            // What matches a pattern is not found by its value.
+            State::Kept(kept) if !self.asks_for_matches(local) => {
                 let values = self.values(local, variables)?;
                 let finds = kept.can_find(values.as_deref());
                 finds.then_some((kept, values))
@@ -203,6 +204,12 @@ impl Join {
         }
     }
 
+    fn asks_for_matches(&self, local: &[RawBsonRef<'_>]) -> bool {
+        let is_regex = |value: &RawBsonRef<'_>| matches!(value, RawBsonRef::RegularExpression(_));
+        let equality = self.lookup.equality.as_ref();
+        equality.is_some_and(|equality| equality.takes_patterns) && local.iter().any(is_regex)
+    }
+
     /// What a document asks of the foreign collection.
     fn query(
         &self,
@@ -211,9 +218,11 @@ impl Join {
     ) -> Result<ForeignQuery, QueryError> {
         let mut conditions = self.lookup.leading.conditions(variables)?;
         if let Some(equality) = &self.lookup.equality {
-            conditions.push(Condition::OneOf {
-                path: equality.foreign.to_string(),
-                values: local.iter().map(|value| (*value).into()).collect(),
+            let path = equality.foreign.to_string();
+            let values = local.iter().map(|value| (*value).into()).collect();
+            conditions.push(match self.asks_for_matches(local) {
+                true => Condition::OneOfPatterns { path, values },
+                false => Condition::OneOf { path, values },
             });
         }
         let collator = self.lookup.collator.as_ref();

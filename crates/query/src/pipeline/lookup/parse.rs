@@ -89,6 +89,7 @@ impl<'a> Arguments<'a> {
                 Ok(Some(Equality {
                     local: FieldPath::parse(local)?,
                     foreign: foreign.into(),
+                    takes_patterns: false,
                 }))
             }
             (None, None) if self.pipeline.is_some() => Ok(None),

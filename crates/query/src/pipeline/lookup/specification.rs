@@ -55,6 +55,8 @@ pub(super) enum Brought {
 pub(super) struct Equality {
     pub(super) local: FieldPath,
     pub(super) foreign: Box<str>,
+    /// Whether a regular expression among the values asks for what it matches.
+    pub(super) takes_patterns: bool,
 }
 
 impl Lookup {

@@ -132,10 +132,11 @@ pub(super) fn parse_shift(
                 by = Some(i64::from(number));
             }
             "default" => {
-                let expression = Expression::parse(value, around.context)?;
+                // What is wrong with a constant is told at once.
+                let parse = || Expression::parse(value, around.context);
+                let expression = around.context.folding.at_once(parse)?;
                 let value = expression.as_constant();
                 if expression.is_fixed() && value.is_none() {
-                    // What is wrong with a constant is told at once.
                     expression.evaluate_owned(&RawDocumentBuf::new())?;
                 }
                 if value.is_none() && !expression.is_missing() {
