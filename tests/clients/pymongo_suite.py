@@ -14,22 +14,27 @@ import pymongo
 import pytest
 from pymongo.uri_parser import parse_uri
 
-MODULES = """
-bulk change_stream client_bulk_write collation collection collection_management command_monitoring
-comment crud_unified cursor custom_types database dbref grid_file gridfs gridfs_bucket gridfs_spec
-raw_bson read_concern read_write_concern_spec retryable_reads retryable_reads_unified
-retryable_writes retryable_writes_unified run_command session sessions_unified
-versioned_api_integration write_concern
-""".split()
+# What the list calls what a test runs against.
+STANDALONE, SET = "standalone", "set"
+
+# Those that take long run once, where most of them are not skipped.
+EVERYWHERE = "bulk collection command_monitoring cursor read_concern session write_concern".split()
+MODULES = {
+    STANDALONE: """
+        collation collection_management comment custom_types database dbref grid_file gridfs
+        gridfs_bucket gridfs_spec raw_bson read_write_concern_spec
+    """.split(),
+    SET: """
+        change_stream crud_unified retryable_reads retryable_reads_unified retryable_writes
+        retryable_writes_unified run_command sessions_unified versioned_api_integration
+    """.split(),
+}
 
 HERE = pathlib.Path(__file__).resolve().parent
 TESTS = HERE.parent.parent / f".drivers/pymongo-{pymongo.version}"
 LIST = HERE / "pymongo_suite.txt"
 # A test that hangs is a failed test.
 SECONDS_MAX = 120
-
-# What the list calls what a test runs against.
-STANDALONE, SET = "standalone", "set"
 
 
 class Entry:
@@ -121,13 +126,13 @@ def main():
     sys.path.insert(0, str(TESTS))
     sys.dont_write_bytecode = True
     outcomes = Outcomes()
-    modules = [f"test/test_{module}.py" for module in MODULES]
+    modules = [f"test/test_{module}.py" for module in EVERYWHERE + MODULES[against]]
     options = ["-q", "--tb=short", "-p", "no:cacheprovider", "-W", "ignore", "--show-capture=no"]
     pytest.main([*options, "--no-summary", f"--timeout={SECONDS_MAX}", *modules], plugins=[outcomes])
     faults = list(outcomes.faults(known_failures(against)))
     print(*faults, sep="\n")
     # A choice that chooses nothing would hold for ever.
-    assert len(outcomes.passed) > 500, f"only {len(outcomes.passed)} tests have passed"
+    assert len(outcomes.passed) > 300, f"only {len(outcomes.passed)} tests have passed"
     assert not faults, f"{len(faults)} tests are not what {LIST.name} says"
     print(f"{len(outcomes.passed)} passed, {len(outcomes.failed)} failed as they may")
     print("suite complete")
