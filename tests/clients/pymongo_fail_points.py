@@ -19,6 +19,7 @@ uri = sys.argv[1]
 client = pymongo.MongoClient(uri, appName="till", heartbeatFrequencyMS=500)
 items = client.shop.items
 items.drop()
+client.shop.capped.drop()
 
 
 def fail_point(mode, name="failCommand", **data):
@@ -83,6 +84,16 @@ began = time.monotonic()
 client.admin.command("ping")
 assert time.monotonic() - began >= 0.3
 
+# How long a `getMore` may wait for more is not how long it may take.
+capped = client.shop.create_collection("capped", capped=True, size=10_000)
+capped.insert_many([{"_id": id} for id in range(3)])
+tail = capped.find(batch_size=2, cursor_type=pymongo.CursorType.TAILABLE_AWAIT).max_await_time_ms(1)
+assert [next(tail)["_id"], next(tail)["_id"]] == [0, 1]
+fail_point({"times": 1}, failCommands=["getMore"], blockConnection=True, blockTimeMS=100)
+assert next(tail)["_id"] == 2
+tail.close()
+capped.drop()
+
 # Others do not notice.
 fail_point("alwaysOn", failCommands=["ping"], errorCode=8, appName="shelf")
 client.admin.command("ping")
@@ -143,8 +154,9 @@ def numbered(session, number, command, tries=1):
     replies = []
     for _ in range(tries):
         try:
-            numbered = {**command, "txnNumber": Int64(number)}
-            replies.append(client.shop.command(numbered, session=session, check=False))
+            # The driver has used the smaller numbers of a session that it takes out again.
+            again = {**command, "txnNumber": Int64(1_000 + number)}
+            replies.append(client.shop.command(again, session=session, check=False))
         except AutoReconnect:
             replies.append(None)
     return replies

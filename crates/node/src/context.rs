@@ -116,12 +116,10 @@ impl<'a> CommandContext<'a> {
         generic: Generic<'a>,
     ) -> CommandContext<'a> {
         let started = Instant::now();
-        let time = generic.max_time_ms.filter(|milliseconds| *milliseconds > 0);
-        let time = time.map(Duration::from_millis);
         let deadline = match spec.name {
-            // Here it is how long to wait.
-            "getMore" => time.map(|time| started + time),
-            _ => node.fail_points.deadline(started, time),
+            // Here it is how long to wait for more: what waits for nothing else may take longer.
+            "getMore" => None,
+            _ => node.fail_points.deadline(started, generic.time_max()),
         };
         CommandContext {
             node,
