@@ -5,6 +5,7 @@ import sys
 import time
 
 import pymongo
+from bson import Int64
 from pymongo.errors import (
     AutoReconnect,
     ConnectionFailure,
@@ -18,6 +19,7 @@ uri = sys.argv[1]
 client = pymongo.MongoClient(uri, appName="till", heartbeatFrequencyMS=500)
 items = client.shop.items
 items.drop()
+client.shop.capped.drop()
 
 
 def fail_point(mode, name="failCommand", **data):
@@ -82,6 +84,16 @@ began = time.monotonic()
 client.admin.command("ping")
 assert time.monotonic() - began >= 0.3
 
+# How long a `getMore` may wait for more is not how long it may take.
+capped = client.shop.create_collection("capped", capped=True, size=10_000)
+capped.insert_many([{"_id": id} for id in range(3)])
+tail = capped.find(batch_size=2, cursor_type=pymongo.CursorType.TAILABLE_AWAIT).max_await_time_ms(1)
+assert [next(tail)["_id"], next(tail)["_id"]] == [0, 1]
+fail_point({"times": 1}, failCommands=["getMore"], blockConnection=True, blockTimeMS=100)
+assert next(tail)["_id"] == 2
+tail.close()
+capped.drop()
+
 # Others do not notice.
 fail_point("alwaysOn", failCommands=["ping"], errorCode=8, appName="shelf")
 client.admin.command("ping")
@@ -132,6 +144,79 @@ fail_point("alwaysOn", name="maxTimeNeverTimeOut")
 if not client.is_mongos:
     assert items.find_one(slow, max_time_ms=20)
 fail_point("off", name="maxTimeNeverTimeOut")
+
+# Numbered writes fail, or lose their client, one by one and as they are written. A router writes nothing.
+ON_WRITE = "onPrimaryTransactionalWrite"
+
+
+def numbered(session, number, command, tries=1):
+    """The replies of tries of a command under the same number; `None` for a lost connection."""
+    replies = []
+    for _ in range(tries):
+        try:
+            # The driver has used the smaller numbers of a session that it takes out again.
+            again = {**command, "txnNumber": Int64(1_000 + number)}
+            replies.append(client.shop.command(again, session=session, check=False))
+        except AutoReconnect:
+            replies.append(None)
+    return replies
+
+
+def faults(reply):
+    return [(fault["index"], fault["code"]) for fault in reply.get("writeErrors", [])]
+
+
+if client.is_mongos:
+    assert failed(lambda: fail_point("off", name=ON_WRITE)).code == 266
+else:
+    written = client.shop.written
+    written.drop()
+    with client.start_session() as session:
+        # It is written, its client is gone, and finds it done.
+        fail_point({"times": 1}, name=ON_WRITE)
+        insert = {"insert": "written", "documents": [{"_id": id} for id in range(3)]}
+        lost, again = numbered(session, 1, insert, tries=2)
+        assert lost is None and again["n"] == 3, again
+        assert again["retriedStmtIds"] == [0, 1, 2], again
+        # What fails before it is written is written by the next try.
+        code = {"failBeforeCommitExceptionCode": 1, "closeConnection": False}
+        increment = {"q": {"_id": 0}, "u": {"$inc": {"times": 1}}}
+        before = fail_point({"times": 1}, name=ON_WRITE, **code)
+        updates = [increment, {**increment, "q": {"_id": 1}}]
+        update = {"update": "written", "updates": updates, "ordered": False}
+        refused, done = numbered(session, 2, update, tries=2)
+        assert faults(refused) == [(0, 1)] and refused["nModified"] == 1, refused
+        assert done["nModified"] == 2 and done["retriedStmtIds"] == [1], done
+        assert [found.get("times") for found in written.find()] == [1, 1, None]
+        # Documents that cannot be inserted together are inserted one by one.
+        assert fail_point({"times": 2}, name=ON_WRITE, **code) == before + 1
+        insert = {"insert": "written", "documents": [{"_id": id} for id in range(3, 6)]}
+        [refused] = numbered(session, 3, {**insert, "ordered": False})
+        assert faults(refused) == [(0, 1)] and refused["n"] == 2, refused
+        # What changes nothing is not written.
+        fail_point("alwaysOn", name=ON_WRITE, **code)
+        delete = {"delete": "written", "deletes": [{"q": {"_id": "none"}, "limit": 1}]}
+        [nothing] = numbered(session, 4, delete)
+        assert nothing["n"] == 0 and not faults(nothing), nothing
+        delete["deletes"][0]["q"]["_id"] = 0
+        [refused] = numbered(session, 5, delete)
+        assert faults(refused) == [(0, 1)], refused
+        modify = {"findAndModify": "written", "query": {"_id": 0}, "remove": True}
+        [refused] = numbered(session, 6, modify)
+        assert refused["code"] == 1, refused
+        # Nor has it to do with writes that have no number.
+        delete["deletes"][0]["q"]["_id"] = 4
+        assert client.shop.command(delete)["n"] == 1
+    # A driver repeats it when it has lost its connection, and only then.
+    fail_point({"times": 1}, name=ON_WRITE)
+    assert written.find_one_and_update({"_id": 0}, {"$inc": {"times": 1}})["times"] == 1
+    assert written.find_one({"_id": 0})["times"] == 2
+    fail_point({"times": 1}, name=ON_WRITE, failBeforeCommitExceptionCode=1)
+    assert written.update_one({"_id": 0}, {"$inc": {"times": 1}}).modified_count == 1
+    assert written.find_one({"_id": 0})["times"] == 3
+    fail_point({"times": 1}, name=ON_WRITE, **code)
+    assert failed(lambda: written.delete_one({"_id": 0})).code == 1
+    fail_point("off", name=ON_WRITE)
 
 # The stable API.
 strict = pymongo.MongoClient(uri, server_api=ServerApi("1", strict=True, deprecation_errors=True))

@@ -18,6 +18,7 @@ mod collection_ids;
 mod concerns;
 mod crowds;
 mod definitions;
+mod driver_suites;
 mod durability;
 mod encrypted;
 mod expiry;

@@ -22,6 +22,8 @@ pub const OP_MSG: i32 = 2013;
 pub struct RawClient {
     socket: TcpStream,
     last_id: i32,
+    /// What the server calls the last message that it sent.
+    received_id: i32,
 }
 
 pub struct RawReply {
@@ -46,7 +48,11 @@ impl RawClient {
     pub fn connect(process: &Process) -> Result<Self> {
         let socket = TcpStream::connect(process.host())?;
         socket.set_read_timeout(Some(Duration::from_secs(10)))?;
-        Ok(Self { socket, last_id: 0 })
+        Ok(Self {
+            socket,
+            last_id: 0,
+            received_id: 0,
+        })
     }
 
     pub fn send(&mut self, operation: i32, parts: &[Vec<u8>]) -> Result<i32> {
@@ -68,6 +74,7 @@ impl RawClient {
             i32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
         ensure!(at(8) == to, "a reply to {to}");
+        self.received_id = at(4);
         let mut body = vec![0; usize::try_from(at(0))? - 16];
         self.socket.read_exact(&mut body)?;
         Ok((at(12), body))
@@ -144,6 +151,25 @@ impl RawClient {
         ];
         let sent = self.send(OP_QUERY, &parts)?;
         self.reply(sent)
+    }
+
+    /// A query whose cursor is sent as a whole, batch after batch, without being asked for.
+    pub fn exhaust(&mut self, namespace: &str, filter: &Document) -> Result<Vec<RawReply>> {
+        const EXHAUST: i32 = 64;
+        let parts = [
+            word(EXHAUST),
+            text(namespace),
+            word(0),
+            word(0),
+            bytes(filter),
+        ];
+        let sent = self.send(OP_QUERY, &parts)?;
+        let mut replies = vec![self.reply(sent)?];
+        while replies.last().is_some_and(|last| last.cursor != 0) {
+            // Each answers the one before it.
+            replies.push(self.reply(self.received_id)?);
+        }
+        Ok(replies)
     }
 
     pub fn command(&mut self, command: &Document) -> Result<Document> {

@@ -94,6 +94,26 @@ async fn a_driver_of_2012_reads_and_writes() -> Result<()> {
         wrong.flags & 2 == 2 && wrong.documents[0].contains_key("$err"),
         "a failed query"
     );
+    // A wrapper is one wherever the query stands in it, and what cannot be explained is a failed query.
+    let wrapped = doc! { "$orderby": { "n": -1 }, "$query": { "n": { "$lt": 30 } } };
+    let found = driver.query("test.posts", &wrapped, -1)?;
+    ensure!(found.documents[0].get_i32("n")? == 29, "a wrapped query");
+    let hint = doc! { "$query": {}, "$hint": { "nope": 1 }, "$explain": true };
+    let wrong = driver.query("test.posts", &hint, 0)?;
+    ensure!(
+        wrong.flags & 2 == 2 && wrong.documents[0].contains_key("$err"),
+        "an explained query that fails"
+    );
+
+    // A cursor that the client drains is sent as a whole, and the connection is free again.
+    let replies = driver.exhaust("test.posts", &doc! {})?;
+    let found = replies.iter().flat_map(|reply| &reply.documents);
+    let found: Vec<_> = found
+        .map(|post| post.get_i32("n"))
+        .collect::<Result<_, _>>()?;
+    ensure!(replies.len() > 1, "{} batches", replies.len());
+    ensure!(found == (0..140).collect::<Vec<_>>(), "{found:?}");
+    ensure!(driver.command(&doc! { "ping": 1 })?.get_f64("ok")? == 1.0);
     Ok(())
 }
 

@@ -5,6 +5,6 @@ use banyan_wire::{CommandError, ErrorCode};
 pub fn not_enabled() -> CommandError {
     CommandError::new(
         ErrorCode::SearchNotEnabled,
-        "search indexes need a search service, and this server is not connected to one",
+        "search indexes need a search service, as Atlas has one, and this server is not connected to any",
     )
 }

@@ -85,6 +85,8 @@ pub struct CommandContext<'a> {
     last_write: AtomicU64,
     /// Something it wrote was not committed within its write concern's time.
     late: AtomicBool,
+    /// A test has had one of its statements fail.
+    tested_failure: AtomicBool,
     /// How long it has waited because it was asked to.
     waited_micros: AtomicU64,
     /// What ends it, whether or not it is listed.
@@ -114,12 +116,10 @@ impl<'a> CommandContext<'a> {
         generic: Generic<'a>,
     ) -> CommandContext<'a> {
         let started = Instant::now();
-        let time = generic.max_time_ms.filter(|milliseconds| *milliseconds > 0);
-        let time = time.map(Duration::from_millis);
         let deadline = match spec.name {
-            // Here it is how long to wait.
-            "getMore" => time.map(|time| started + time),
-            _ => node.fail_points.deadline(started, time),
+            // Here it is how long to wait for more: what waits for nothing else may take longer.
+            "getMore" => None,
+            _ => node.fail_points.deadline(started, generic.time_max()),
         };
         CommandContext {
             node,
@@ -137,6 +137,7 @@ impl<'a> CommandContext<'a> {
             view: None,
             last_write: AtomicU64::new(0),
             late: AtomicBool::new(false),
+            tested_failure: AtomicBool::new(false),
             waited_micros: AtomicU64::new(0),
             labels: OnceLock::new(),
             work: Work::default(),
@@ -222,6 +223,10 @@ impl<'a> CommandContext<'a> {
 
     pub fn is_late(&self) -> bool {
         self.late.load(Ordering::Relaxed)
+    }
+
+    pub fn has_tested_failure(&self) -> bool {
+        self.tested_failure.load(Ordering::Relaxed)
     }
 
     /// The state that the command reads: every index of the catalog is complete in the snapshot.
@@ -461,6 +466,15 @@ impl Operation for CommandContext<'_> {
         if let Some(listed) = self.operation.get() {
             listed.show_waiting(waits);
         }
+    }
+
+    fn before_numbered_write(&self, session: &SessionId, number: i64) -> Result<(), CommandError> {
+        let points = &self.node.fail_points;
+        let passed = points.before_numbered_write(self.conn, session, number);
+        if passed.is_err() {
+            self.tested_failure.store(true, Ordering::Relaxed);
+        }
+        passed
     }
 
     fn was_late(&self) {

@@ -1,5 +1,7 @@
 //! The fields that any command may carry: session, deadline, concerns.
 
+use std::time::Duration;
+
 use banyan_document::elements;
 use banyan_wire::{CommandError, ErrorCode, ReadMode, ReadPreference, Request};
 use bson::{RawArray, RawBsonRef, RawDocument};
@@ -43,6 +45,12 @@ pub struct Command {
 }
 
 impl<'a> Generic<'a> {
+    /// What the request says of its time; 0 says nothing.
+    pub fn time_max(&self) -> Option<Duration> {
+        let time = self.max_time_ms.filter(|milliseconds| *milliseconds > 0);
+        time.map(Duration::from_millis)
+    }
+
     /// Walks the command's fields once: their form is checked, the generic ones are parsed, and what
     /// the command does not accept is refused.
     pub fn parse(

@@ -205,7 +205,7 @@ impl Node {
             write_gate: WriteGate::default(),
             user_writes: UserWrites::default(),
             auto_compaction: Arc::default(),
-            fail_points: FailPoints::default(),
+            fail_points: FailPoints::of_writer(),
             asking_for_noop: AtomicBool::new(false),
             role: OnceLock::new(),
             javascript: OnceLock::new(),

@@ -510,7 +510,7 @@ impl NodeService {
                 Some(failure) => write_concern::with_failure(&reply, failure),
                 None => reply,
             }),
-            Err(error) if write_report::ends_command(&error) => Err(error),
+            Err(error) if write_report::ends_command(ctx, &error) => Err(error),
             Err(error) => Err(match wait_for_concern(ctx).await {
                 Some(failure) => {
                     let mut extra = rawdoc! { "writeConcernError": failure };

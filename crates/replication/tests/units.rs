@@ -29,7 +29,7 @@ use banyan_replication::write::unit::{Isolation, WriteUnit};
 use banyan_storage::{
     CatalogChange, IndexDefinition, Namespace, Part, Snapshot, Store, StoreOptions,
 };
-use banyan_wire::{CommandError, ErrorCode};
+use banyan_wire::{CommandError, ErrorCode, SessionId};
 use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, rawdoc};
 use bytes::Bytes;
 use rand::rngs::StdRng;
@@ -81,6 +81,10 @@ impl Operation for Quiet {
 
     fn waits_for_lock(&self, waits: bool) {
         self.waited.fetch_or(waits, Ordering::Relaxed);
+    }
+
+    fn before_numbered_write(&self, _: &SessionId, _: i64) -> Result<(), CommandError> {
+        Ok(())
     }
 
     fn was_late(&self) {}

@@ -23,7 +23,7 @@ macro_rules! codes {
             pub fn name(self) -> std::borrow::Cow<'static, str> {
                 match self {
                     $(ErrorCode::$name => stringify!($name).into(),)*
-                    ErrorCode::Location(number) => format!("Location{number}").into(),
+                    ErrorCode::Location(number) => format!("Location{}", number as i32).into(),
                 }
             }
 

@@ -75,6 +75,8 @@ pub enum ReplyForm {
     Msg { checksum: bool },
     /// OP_REPLY holding the command's reply as its one document.
     Command,
+    /// The same for a query that is to be explained.
+    Explained,
     /// OP_REPLY holding a cursor's batch.
     Cursor,
     /// The same, as `system.namespaces` once showed collections.

@@ -1,19 +1,20 @@
 //! Replies that follow one another without being asked for: a client that sets `exhaustAllowed`
 //! takes them for `hello` (it is told of every change) and for `getMore` (it is sent the whole
-//! cursor).
+//! cursor). A driver of 2012 takes them for a query.
 //!
-//! Each reply says with `moreToCome` that another one follows and answers the one before it. The
+//! Each reply says with `moreToCome`, or with its cursor's id, that another one follows and answers
+//! the one before it. The
 //! next one is made only once the last one has left, so a client that does not read holds nothing
 //! but its own connection.
 
 use std::time::Duration;
 
 use bson::raw::cstr;
-use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use crate::error::CommandError;
 use crate::hello;
-use crate::request::Request;
+use crate::request::{Origin, Request};
 
 /// A reply with nothing in it that came faster than this did not wait for anything: repeating it
 /// would only keep both sides busy, so the client has to ask again.
@@ -27,6 +28,9 @@ pub(crate) fn next(request: Request, reply: &RawDocument, took: Duration) -> Opt
     if hello::is_hello(&request.name) {
         return next_hello(request, reply);
     }
+    if request.origin == Origin::LegacyOp && request.name == "find" {
+        return first_get_more(request, reply);
+    }
     if !matches!(&*request.name, "getMore" | "getmore") {
         return None;
     }
@@ -36,6 +40,20 @@ pub(crate) fn next(request: Request, reply: &RawDocument, took: Duration) -> Opt
         .is_ok_and(|batch| batch.into_iter().next().is_none());
     let goes_on = cursor.get_i64("id").is_ok_and(|id| id != 0);
     (goes_on && !(empty && took < WAITED_MIN)).then_some(request)
+}
+
+/// What an old driver's query goes on with.
+fn first_get_more(request: Request, reply: &RawDocument) -> Option<Request> {
+    let cursor = reply.get_document("cursor").ok()?;
+    let id = cursor.get_i64("id").ok().filter(|id| *id != 0)?;
+    let collection = request.get("find")?.as_str()?;
+    let mut body = rawdoc! {"getMore": id, "collection": collection};
+    body.append(cstr!("$db"), request.database.as_str());
+    Some(Request {
+        name: "getMore".to_owned(),
+        body: body.into(),
+        ..request
+    })
 }
 
 /// The same question, about what has changed since this answer.
@@ -67,7 +85,6 @@ fn next_hello(request: Request, reply: &RawDocument) -> Option<Request> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bson::rawdoc;
 
     fn asked(body: RawDocumentBuf) -> Request {
         Request {
@@ -107,5 +124,22 @@ mod tests {
         let nothing = rawdoc! {"cursor": {"id": 5i64, "nextBatch": []}, "ok": 1.0};
         assert!(follows(body.clone(), &nothing).is_some());
         assert!(next(asked(body), &nothing, Duration::ZERO).is_none());
+    }
+
+    #[test]
+    fn a_query_of_an_old_driver_goes_on_with_its_cursor() {
+        let query = || Request {
+            origin: Origin::LegacyOp,
+            ..asked(rawdoc! {"find": "c"})
+        };
+        let reply = |id: i64| rawdoc! {"cursor": {"id": id, "firstBatch": [{}]}, "ok": 1.0};
+        let next_of = |reply: &RawDocument| next(query(), reply, WAITED_MIN);
+        assert!(next_of(&reply(0)).is_none());
+        let more = next_of(&reply(5)).unwrap();
+        assert_eq!(more.name, "getMore");
+        let body = rawdoc! {"getMore": 5i64, "collection": "c", "$db": "admin"};
+        assert_eq!(more.body.as_bytes(), body.as_bytes());
+        let batch = rawdoc! {"cursor": {"id": 5i64, "nextBatch": [{}]}, "ok": 1.0};
+        assert!(next(more, &batch, WAITED_MIN).is_some());
     }
 }

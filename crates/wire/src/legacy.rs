@@ -25,6 +25,7 @@ const QUERY_TAILABLE: i32 = 1 << 1;
 const QUERY_SECONDARY_OK: i32 = 1 << 2;
 const QUERY_NO_CURSOR_TIMEOUT: i32 = 1 << 4;
 const QUERY_AWAIT_DATA: i32 = 1 << 5;
+const QUERY_EXHAUST: i32 = 1 << 6;
 const QUERY_PARTIAL: i32 = 1 << 7;
 
 const INSERT_CONTINUE_ON_ERROR: i32 = 1;
@@ -128,7 +129,9 @@ fn query(header: Header, bytes: &mut Bytes) -> Result<(Request, ReplyForm), Deco
         Some(document(header, form, bytes)?)
     };
     let (body, form) = find_command(&collection, flags, skip, wanted, &filter, fields.as_deref());
-    Ok((request(header, database, body, Origin::LegacyOp), form))
+    let mut request = request(header, database, body, Origin::LegacyOp);
+    request.exhaust_allowed = flags & QUERY_EXHAUST != 0 && form == ReplyForm::Cursor;
+    Ok((request, form))
 }
 
 /// The catalog as collections: what drivers read before there were commands for it.
@@ -267,7 +270,7 @@ fn find_command(
     fields: Option<&RawDocument>,
 ) -> (RawDocumentBuf, ReplyForm) {
     let mut out = rawdoc! {"find": collection};
-    let wrapped = matches!(first_name(filter), Some("$query" | "query")) && is_wrapper(filter);
+    let wrapped = is_wrapper(filter);
     let mut explain = false;
     let mut names_preference = false;
     if wrapped {
@@ -329,7 +332,7 @@ fn find_command(
     if explain {
         let mut outer = rawdoc! {"explain": out};
         outer.append(cstr!("verbosity"), "allPlansExecution");
-        return (outer, ReplyForm::Command);
+        return (outer, ReplyForm::Explained);
     }
     if flags & QUERY_SECONDARY_OK != 0 && !names_preference {
         out.append(
@@ -342,14 +345,12 @@ fn find_command(
 
 /// `{query: …}` may be a wrapper or a filter on a field called `query`; a wrapper holds a document.
 fn is_wrapper(filter: &RawDocument) -> bool {
-    let Some(Ok((name, value))) = filter.iter().next() else {
-        return false;
-    };
-    if !matches!(value, RawBsonRef::Document(_)) {
-        return false;
+    if filter.get_document("$query").is_ok() {
+        return true;
     }
-    name.as_str() == "$query"
-        || filter.iter().flatten().skip(1).any(|(name, _)| {
+    first_name(filter) == Some("query")
+        && filter.get_document("query").is_ok()
+        && filter.iter().flatten().skip(1).any(|(name, _)| {
             matches!(
                 name.as_str().trim_start_matches('$'),
                 "orderby" | "hint" | "explain"
@@ -486,6 +487,19 @@ pub(crate) fn encode_command_reply(
     reply_head(out, REPLY_AWAIT_CAPABLE, 0, 1);
     out.extend_from_slice(reply.as_bytes());
     decoding::finish(out, start);
+}
+
+/// Appends an OP_REPLY with what an `explain` answers; it fails as the query itself would.
+pub(crate) fn encode_explained_reply(
+    out: &mut Vec<u8>,
+    request_id: i32,
+    response_to: i32,
+    reply: &RawDocument,
+) {
+    match CommandError::from_reply(reply) {
+        Some(error) => encode_query_failure(out, request_id, response_to, &error),
+        None => encode_command_reply(out, request_id, response_to, reply),
+    }
 }
 
 /// Appends an OP_REPLY with the batch of a `find` or `getMore` reply.

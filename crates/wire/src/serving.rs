@@ -410,7 +410,8 @@ impl<S: Service> Serving<S> {
             compressor,
         } = incoming;
         let mut response_to = request.request_id;
-        if !request.exhaust_allowed || !matches!(form, ReplyForm::Msg { .. }) {
+        let may_go_on = matches!(form, ReplyForm::Msg { .. } | ReplyForm::Cursor);
+        if !request.exhaust_allowed || !may_go_on {
             let reply = self.call(request).await;
             if self.connection.is_hung_up() {
                 return Ok(());
@@ -565,6 +566,7 @@ fn encode(
             message::encode_msg(out, id, response_to, flags, reply);
         }
         ReplyForm::Command => legacy::encode_command_reply(out, id, response_to, reply),
+        ReplyForm::Explained => legacy::encode_explained_reply(out, id, response_to, reply),
         ReplyForm::Cursor => legacy::encode_cursor_reply(out, id, response_to, reply),
         ReplyForm::Namespaces => {
             let listed = legacy::as_namespaces(reply);

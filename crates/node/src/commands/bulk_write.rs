@@ -51,7 +51,7 @@ async fn bulk_write(ctx: &CommandContext<'_>) -> CommandResult {
         let body = std::mem::take(&mut part.body);
         match ctx.nested_write(part.database, body).await {
             Ok(reply) => outcome.take(&part, &reply),
-            Err(error) if write_report::ends_command(&error) || error.code.is_retryable() => {
+            Err(error) if write_report::ends_command(ctx, &error) || error.code.is_retryable() => {
                 return Err(error);
             }
             Err(_) if part.kind != Kind::Insert && part.operations.len() > 1 => {

@@ -174,7 +174,7 @@ async fn delete(ctx: &CommandContext<'_>) -> CommandResult {
         profiled.end(at, outcome.as_ref().err());
         match outcome {
             Ok(deleted) => report.n += deleted,
-            Err(error) if write_report::ends_command(&error) => return Err(error),
+            Err(error) if write_report::ends_command(ctx, &error) => return Err(error),
             Err(error) => report.refuse(at, error),
         }
     }

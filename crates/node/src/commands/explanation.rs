@@ -110,7 +110,7 @@ pub fn explain_run(
     let mut reply = rawdoc! { "queryPlanner": planner };
     if verbosity > Verbosity::Planner {
         let ran = match run(&mut executor) {
-            Err(error) if around.fails || ends_command(&error) => return Err(error),
+            Err(error) if around.fails || ends_command(ctx, &error) => return Err(error),
             ran => ran,
         };
         let run = executor.explain_run();

@@ -272,7 +272,7 @@ async fn continue_cursor(
     }
     let until = match asked_not_to_wait(ctx) {
         true => started,
-        false => ctx.deadline.unwrap_or(started + AWAIT_DEFAULT),
+        false => ctx.started + ctx.generic.time_max().unwrap_or(AWAIT_DEFAULT),
     };
     if let Some(applied) = &mut applied {
         while batch.count() == 0 && !cursor.is_invalidated() && Instant::now() < until {

@@ -152,7 +152,9 @@ async fn stage_all(
         let some = documents.iter().skip(at).take(TOGETHER_MAX);
         let some = some.take_while(fits);
         let some: Vec<_> = some.map(|document| timed(ctx, document)).collect();
-        at += stage_some(staging, &some, at, statements, report).await?;
+        let staged = stage_some(staging, &some, at, statements, report).await;
+        staging.end_together();
+        at += staged?;
     }
     Ok(())
 }
@@ -222,6 +224,9 @@ async fn stage_some(
     let present = staging.unit.present();
     let mut together: Vec<_> = keyed_documents.iter_mut().map(|(_, keyed)| keyed).collect();
     look_up_together(staging, &collection, &mut together, &present)?;
+    if keyed_documents.len() > 1 {
+        staging.begin_together();
+    }
     for (position, keyed) in keyed_documents {
         match keyed.stage(staging, &collection, &present) {
             Ok(Staged::Done) => {

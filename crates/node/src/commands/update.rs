@@ -346,7 +346,7 @@ async fn update(ctx: &CommandContext<'_>) -> CommandResult {
                     upserted.push(line);
                 }
             }
-            Err(error) if write_report::ends_command(&error) => return Err(error),
+            Err(error) if write_report::ends_command(ctx, &error) => return Err(error),
             Err(error) => report.refuse(at, error),
         }
     }

@@ -205,9 +205,10 @@ pub fn check_size(count: usize) -> Result<(), CommandError> {
     ))
 }
 
-/// Errors of the member or of its shard's knowledge concern the whole command, not a statement.
-pub fn ends_command(error: &CommandError) -> bool {
-    error.code.is_not_primary()
+/// Errors of the member or of its shard's knowledge concern the whole command, not a statement. What a
+/// test has a statement fail with is that statement's.
+pub fn ends_command(ctx: &CommandContext<'_>, error: &CommandError) -> bool {
+    let is_about_all = error.code.is_not_primary()
         || error.code.is_shutdown()
         || matches!(
             error.code,
@@ -216,5 +217,6 @@ pub fn ends_command(error: &CommandError) -> bool {
                 | ErrorCode::Interrupted
                 | ErrorCode::ClientDisconnect
                 | ErrorCode::InternalError
-        )
+        );
+    is_about_all && !ctx.has_tested_failure()
 }

@@ -32,6 +32,9 @@ pub trait Operation: Sync {
     /// It waits for a lock, or does so no longer.
     fn waits_for_lock(&self, waits: bool);
 
+    /// It is about to write a statement that its session has numbered; a test may have that fail.
+    fn before_numbered_write(&self, session: &SessionId, number: i64) -> Result<(), CommandError>;
+
     /// Something it wrote was not committed within its write concern's time.
     fn was_late(&self);
 }

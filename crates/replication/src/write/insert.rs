@@ -202,6 +202,7 @@ impl<'a> KeyedDocument<'a> {
             Room::Busy(latch) => return Ok(Staged::Busy(latch)),
             Room::Later => return Ok(Staged::Later),
         };
+        staging.pass_fail_point()?;
         let reserved;
         let record = match &self.record {
             Some(record) => record,

@@ -454,6 +454,7 @@ fn delete(
     before: &RawDocument,
 ) -> Result<(), CommandError> {
     staging.check_change(Change::Delete { before })?;
+    staging.pass_fail_point()?;
     let unit = &mut staging.unit;
     effects::delete(&mut unit.batch, collection, record, before)
         .map_err(|error| errors::no_keys(error, before))?;
@@ -523,6 +524,7 @@ pub(super) fn replace(
         }
     }
     staging.check_change(Change::Update { before, after })?;
+    staging.pass_fail_point()?;
     let unit = &mut staging.unit;
     unit.batch.replace_record(collection, record, before, after);
     for (index, old, new) in &changes {

@@ -55,6 +55,8 @@ struct Retry {
     fresh: Vec<Statement>,
     /// Keeps other tries of this session away until the command ends.
     held: Arc<Held>,
+    /// What is staged is a part of a write that a test has already let through.
+    is_let_through: bool,
 }
 
 impl<'a> Staging<'a> {
@@ -245,6 +247,37 @@ impl<'a> Staging<'a> {
         }
     }
 
+    /// Before a change of a numbered statement is staged: a test may have it fail.
+    pub(super) fn pass_fail_point(&self) -> Result<(), CommandError> {
+        match &self.retry {
+            Some(Retry {
+                id,
+                is_let_through: false,
+                ..
+            }) => {
+                let operation = self.ctx.operation;
+                operation.before_numbered_write(&id.session, id.txn_number)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Several documents are about to be inserted as one write, as far as a test is concerned. If it has
+    /// that fail, each of them is tried by itself, as MongoDB does.
+    pub fn begin_together(&mut self) {
+        let passes = self.pass_fail_point().is_ok();
+        if let Some(retry) = &mut self.retry {
+            retry.is_let_through = passes;
+        }
+    }
+
+    /// What follows is a write of its own again.
+    pub fn end_together(&mut self) {
+        if let Some(retry) = &mut self.retry {
+            retry.is_let_through = false;
+        }
+    }
+
     /// Refuses a change of the shard key by a statement that may change many documents.
     pub fn check_shared_change(
         &self,
@@ -362,6 +395,7 @@ impl Retry {
             id,
             fresh: Vec::new(),
             held: Arc::new(held),
+            is_let_through: false,
         }))
     }
 

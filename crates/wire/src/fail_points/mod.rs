@@ -2,12 +2,13 @@
 //!
 //! `configureFailPoint` sets them by name, in a server whose `enableTestCommands` is on; the tests
 //! that drivers share use them. How often one fails is its [`mode`], where and how its `data`, which
-//! [`fail_command`] reads. What they are and what a test may ask of them: MongoDB's "The failCommand
+//! [`fail_command`] and [`numbered_write`] read. What they are and what a test may ask of them: MongoDB's "The failCommand
 //! Fail Point" (<https://github.com/mongodb/mongo/wiki/The-%22failCommand%22-fail-point>).
 
 pub mod fail_command;
 mod fail_point;
 mod mode;
+mod numbered_write;
 
 pub use fail_command::{Failing, Failure};
 pub use fail_point::FailPoint;
@@ -30,6 +31,8 @@ pub struct FailPoints {
     pub command: FailPoint,
     /// Fails a `getMore` that has its cursor in hand.
     pub get_more: FailPoint,
+    /// Fails statements of retryable writes. `None`: the process writes nothing itself.
+    numbered_write: Option<FailPoint>,
     /// Whatever has a `maxTimeMS` is out of time at once.
     max_time_always: FailPoint,
     /// Nothing ever is.
@@ -37,12 +40,21 @@ pub struct FailPoints {
 }
 
 impl FailPoints {
+    /// Those of a process that has data.
+    pub fn of_writer() -> FailPoints {
+        FailPoints {
+            numbered_write: Some(FailPoint::default()),
+            ..FailPoints::default()
+        }
+    }
+
     fn named(&self, name: &str) -> Option<&FailPoint> {
         match name {
             "failCommand" => Some(&self.command),
             "failGetMoreAfterCursorCheckout" => Some(&self.get_more),
             "maxTimeAlwaysTimeOut" => Some(&self.max_time_always),
             "maxTimeNeverTimeOut" => Some(&self.max_time_never),
+            "onPrimaryTransactionalWrite" => self.numbered_write.as_ref(),
             _ => None,
         }
     }

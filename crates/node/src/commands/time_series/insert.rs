@@ -53,7 +53,7 @@ pub async fn insert(
                 report.n += 1;
                 staging.settle(statement, StatementOutcome::Insert);
             }
-            Err(error) if write_report::ends_command(&error) => return Err(error),
+            Err(error) if write_report::ends_command(ctx, &error) => return Err(error),
             Err(error) => report.refuse(at, error),
         }
         if measurements.is_full(staging.unit.room()) {
