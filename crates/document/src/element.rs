@@ -229,7 +229,8 @@ impl<'a> RawFields<'a> {
     }
 
     /// The next field, and all of its bytes: type, name and value.
-    #[inline]
+    // As a call it hands on what it has found through memory, in pieces that are read back in others.
+    #[inline(always)]
     pub fn next_whole(&mut self) -> Option<(RawField<'a>, &'a [u8])> {
         let before = self.rest;
         let field = self.next()?;
@@ -271,7 +272,7 @@ impl<'a> RawFields<'a> {
 impl<'a> Iterator for RawFields<'a> {
     type Item = RawField<'a>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<RawField<'a>> {
         let (kind, rest) = self.rest.split_first()?;
         let (name, rest) = rest.split_at_checked(zero_byte(rest)?)?;
