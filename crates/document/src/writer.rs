@@ -34,15 +34,16 @@ pub struct DocumentWriter {
 
 #[derive(Debug, Clone)]
 struct Level {
-    start: usize,
+    start: u32,
     /// The position of the next item, in arrays.
     next: Position,
 }
 
 impl Level {
+    /// Documents are bounded far below 2 GiB by everyone who writes them.
     fn at(start: usize) -> Level {
         Level {
-            start,
+            start: start as u32,
             next: Position::FIRST,
         }
     }
@@ -57,7 +58,7 @@ struct Position {
 }
 
 /// More items than that are more bytes than a document may have.
-const POSITION_DIGITS_MAX: usize = 12;
+const POSITION_DIGITS_MAX: usize = 10;
 
 impl Position {
     const FIRST: Position = {
@@ -233,7 +234,7 @@ impl DocumentWriter {
     /// Whether nothing was written into the innermost open level.
     pub fn is_empty(&self) -> bool {
         let level = self.open.last().unwrap_or(&self.root);
-        self.bytes.len() == level.start + 4
+        self.bytes.len() == level.start as usize + 4
     }
 
     pub fn finish(mut self) -> RawDocumentBuf {
@@ -251,9 +252,9 @@ impl DocumentWriter {
     }
 
     /// Ends the level that starts there.
-    fn close(&mut self, start: usize) {
+    fn close(&mut self, start: u32) {
         self.bytes.push(0);
-        // Documents are bounded far below 2 GiB by everyone who writes them.
+        let start = start as usize;
         let length = (self.bytes.len() - start) as u32;
         self.bytes[start..start + 4].copy_from_slice(&length.to_le_bytes());
     }

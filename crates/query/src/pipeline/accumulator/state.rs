@@ -60,14 +60,17 @@ pub(in crate::pipeline) enum State {
 /// An array under construction.
 #[derive(Clone, Debug)]
 pub(in crate::pipeline) struct List {
-    writer: DocumentWriter,
+    /// Most groups have no list, and need not be as large as if they had.
+    writer: Box<DocumentWriter>,
 }
 
 impl List {
     fn new() -> List {
         let mut writer = DocumentWriter::with_capacity(64);
         writer.begin_array("");
-        List { writer }
+        List {
+            writer: Box::new(writer),
+        }
     }
 
     fn push(&mut self, value: RawBsonRef<'_>) {
@@ -86,6 +89,16 @@ fn first_value(document: &RawDocument) -> RawBson {
         .next()
         .and_then(Result::ok)
         .map_or(null(), |(_, value)| value.into())
+}
+
+// There is one for each accumulator of each group.
+const _: () = assert!(size_of::<State>() <= 112);
+
+/// What is left where a state was taken out.
+impl Default for State {
+    fn default() -> State {
+        State::Sum(Sum::default())
+    }
 }
 
 impl State {
@@ -249,7 +262,6 @@ impl State {
         Ok(())
     }
 
-    /// Bytes held beyond the state itself.
     /// For a window that slides.
     pub(in crate::pipeline) fn sliding(self) -> State {
         match self {
@@ -258,6 +270,7 @@ impl State {
         }
     }
 
+    /// Bytes held beyond the state itself.
     pub(in crate::pipeline) fn memory_bytes(&self) -> usize {
         match self {
             State::Extreme {

@@ -3,13 +3,12 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use bson::{RawBsonRef, RawDocument};
-use indexmap::map::Entry as MapEntry;
+use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use banyan_document::{DocumentWriter, key};
+use banyan_document::{DocumentWriter, first_value, key};
 
 use super::evaluated::Evaluated;
-use super::groups::{Entry, Groups};
+use super::groups::{Entry, Groups, id_document_of};
 use super::specification::{Group, Mode};
 use super::spilled::{Merging, write_groups};
 use crate::budget::Budget;
@@ -47,6 +46,9 @@ pub(super) struct GroupRun {
     groups: Groups,
     pub(super) arena: Arena,
     key: Vec<u8>,
+    /// What a new group is made of.
+    id_buffer: Vec<u8>,
+    states: Vec<State>,
     holding: Holding,
     /// What did not fit.
     runs: Option<Runs>,
@@ -71,10 +73,12 @@ impl GroupRun {
             variables: start.variables.clone(),
             grown: zeros(),
             peaks: zeros(),
+            groups: Groups::of_width(group.accumulators.len()),
             group,
-            groups: Groups::default(),
             arena: Arena::new(),
             key: Vec::new(),
+            id_buffer: Vec::new(),
+            states: Vec::new(),
             holding: start.budget.holding(&consumer::GROUP),
             runs: None,
             merging: None,
@@ -142,17 +146,35 @@ impl GroupRun {
         }
     }
 
-    /// The next group that is to be handed on.
-    fn next_group(&mut self, budget: &Budget) -> Result<Option<Entry>, QueryError> {
+    /// From here on groups on disk and those in memory are brought together.
+    fn begin_merging(&mut self, budget: &Budget) -> Result<(), QueryError> {
         if let Some(runs) = self.runs.take() {
-            self.merging = Some(Merging::new(runs, &self.groups, &self.variables, budget)?);
+            let merging = Merging::new(runs, &self.groups, &self.variables, budget)?;
+            self.merging = Some(merging);
         }
-        if let Some(merging) = &mut self.merging {
-            return merging.next(&self.group, &mut self.groups, budget);
-        }
-        let entry = self.groups.get_index_mut(self.drained);
-        self.drained += 1;
-        Ok(entry.map(|(_, entry)| entry.take()))
+        Ok(())
+    }
+
+    /// What the next group has come to, written over what is in a buffer.
+    fn next_result(
+        &mut self,
+        buffer: Vec<u8>,
+        budget: &Budget,
+    ) -> Result<Option<RawDocumentBuf>, QueryError> {
+        let mut merged = match &mut self.merging {
+            Some(merging) => merging.next(&self.group, &mut self.groups, budget)?,
+            None => None,
+        };
+        let parts = match &mut merged {
+            Some(merged) => merged.parts_mut(),
+            None if self.merging.is_none() && self.drained < self.groups.len() => {
+                self.drained += 1;
+                self.groups.parts_mut(self.drained - 1)
+            }
+            None => return Ok(None),
+        };
+        let result = self.group.result(parts, self.group.mode, buffer, budget)?;
+        Ok(Some(result))
     }
 }
 
@@ -165,46 +187,53 @@ impl GroupRun {
         }
         if later.runs.is_none() {
             later.holding.set(0)?;
-            for (key, entry) in std::mem::take(&mut later.groups) {
-                self.absorb_group(key, entry, budget)?;
-            }
-            return Ok(());
+            return later.groups.each_group(|hash, key, id, states| {
+                self.absorb_group((hash, key), id, states, budget)
+            });
         }
-        while let Some(entry) = later.next_group(budget)? {
-            let mut key = Vec::new();
-            key::encode_collated(entry.id.as_raw_bson_ref(), self.id.collator(), &mut key);
-            self.absorb_group(key.into(), entry, budget)?;
+        later.begin_merging(budget)?;
+        let mut key = Vec::new();
+        while let Some(merging) = &mut later.merging
+            && let Some(Entry { id, states }) =
+                merging.next(&later.group, &mut later.groups, budget)?
+        {
+            let shown = first_value(&id).unwrap_or(RawBsonRef::Null);
+            key.clear();
+            key::encode_collated(shown, self.id.collator(), &mut key);
+            let hash = Groups::hash(&key);
+            self.absorb_group((hash, &key), &id, &mut states.into_iter(), budget)?;
         }
         Ok(())
     }
 
     fn absorb_group(
         &mut self,
-        key: Box<[u8]>,
-        later: Entry,
+        (hash, key): (u64, &[u8]),
+        id: &RawDocument,
+        later: &mut dyn Iterator<Item = State>,
         budget: &Budget,
     ) -> Result<(), QueryError> {
         budget.spend(1)?;
-        let memory = |state: &State| state.memory_bytes() as isize;
         let mut grown = 0;
-        match self.groups.entry(key) {
-            MapEntry::Vacant(vacant) => {
-                let states_bytes = later.states.len() * size_of::<State>();
-                grown += (2 * vacant.key().len() + GROUP_BYTES + states_bytes) as isize;
-                for (state, sum) in later.states.iter().zip(&mut self.grown) {
-                    grown += memory(state);
+        match self.groups.find(hash, key) {
+            None => {
+                grown += self.bytes_of_group(key);
+                let states = later.zip(&mut self.grown).map(|(state, sum)| {
                     *sum += state.memory_bytes();
-                }
-                vacant.insert(later);
+                    grown += state.memory_bytes() as isize;
+                    state
+                });
+                self.groups.add((hash, key), id, states);
             }
-            MapEntry::Occupied(mut known) => {
+            Some(at) => {
                 let accumulators = self.group.accumulators.iter().zip(&mut self.grown);
-                let states = known.get_mut().states.iter_mut().zip(later.states);
+                let states = self.groups.states_mut(at).iter_mut().zip(later);
                 for ((accumulator, sum), (state, later)) in accumulators.zip(states) {
-                    let before = memory(state);
+                    let before = state.memory_bytes();
                     state.absorb(&accumulator.kind, later, budget)?;
-                    accumulator.check(state.memory_bytes(), budget.memory())?;
-                    let more = memory(state) - before;
+                    let after = state.memory_bytes();
+                    accumulator.check(after, budget.memory())?;
+                    let more = after as isize - before as isize;
                     *sum = sum.saturating_add_signed(more);
                     grown += more;
                 }
@@ -215,6 +244,12 @@ impl GroupRun {
             true => Ok(()),
             false => self.spill(budget),
         }
+    }
+
+    /// What a new group takes, beyond what its states hold.
+    fn bytes_of_group(&self, key: &[u8]) -> isize {
+        let states_bytes = self.group.accumulators.len() * size_of::<State>();
+        (2 * key.len() + GROUP_BYTES + states_bytes) as isize
     }
 }
 
@@ -240,21 +275,21 @@ impl StageRun for GroupRun {
         if self.drained == 0 {
             self.note_peaks();
         }
+        self.begin_merging(next.budget)?;
+        let mut buffer = Vec::new();
         for _ in 0..GROUPS_PER_DRAIN {
-            let Some(mut entry) = self.next_group(next.budget)? else {
+            let Some(result) = self.next_result(buffer, next.budget)? else {
                 self.groups = Groups::default();
                 self.merging = None;
                 return Ok(Drained::Done);
             };
-            let result = self
-                .group
-                .result(&mut entry, self.group.mode, next.budget)?;
             self.output_bytes += result.as_bytes().len() as u64;
             match next.push(&result)? {
                 Flow::Continue => {}
                 Flow::Full => return Ok(Drained::More),
                 Flow::Stop => return Ok(Drained::Done),
             }
+            buffer = result.into_bytes();
         }
         Ok(Drained::More)
     }
@@ -292,35 +327,36 @@ impl GroupRun {
         budget.spend_bytes(byte_len(id))?;
         self.key.clear();
         key::encode_collated(id, self.id.collator(), &mut self.key);
+        let hash = Groups::hash(&self.key);
         let mut grown = 0;
-        let index = match self.groups.get_index_of(&self.key[..]) {
-            Some(index) => index,
+        let at = match self.groups.find(hash, &self.key) {
+            Some(at) => at,
             None => {
                 let of = accumulator::Group::new(id, &self.variables);
-                let states = group.accumulators.iter().map(|a| a.start(of));
-                let states = states.collect::<Result<_, _>>()?;
-                let states_bytes = group.accumulators.len() * size_of::<State>();
-                grown = (2 * self.key.len() + GROUP_BYTES + states_bytes) as isize;
+                self.states.clear();
+                for accumulator in &*group.accumulators {
+                    self.states.push(accumulator.start(of)?);
+                }
+                grown = self.bytes_of_group(&self.key);
                 check_depth(id)?;
-                let entry = Entry {
-                    id: id.into(),
-                    states,
-                };
-                self.groups.insert_full(self.key.as_slice().into(), entry).0
+                let id = id_document_of(id, std::mem::take(&mut self.id_buffer));
+                let states = self.states.drain(..);
+                let at = self.groups.add((hash, &self.key), &id, states);
+                self.id_buffer = id.into_bytes();
+                at
             }
         };
-        grown += match (group.mode, self.groups.get_index_mut(index)) {
-            (Mode::Merge, Some((_, entry))) => group.merge(&mut entry.states, document, budget)?,
-            (_, Some((_, entry))) => {
+        let states = self.groups.states_mut(at);
+        grown += match group.mode {
+            Mode::Merge => group.merge(states, document, budget)?,
+            Mode::Complete | Mode::Partial => {
                 let given = Given {
                     accumulators: &group.accumulators,
                     arguments: &self.arguments,
                     known,
                 };
-                let (states, sums) = (&mut entry.states, &mut self.grown);
-                Self::accumulate(&given, states, root, sums, budget)?
+                Self::accumulate(&given, states, root, &mut self.grown, budget)?
             }
-            (_, None) => 0,
         };
         if grown != 0 {
             let bytes = self.holding.bytes().saturating_add_signed(grown);

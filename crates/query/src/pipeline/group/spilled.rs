@@ -2,11 +2,11 @@
 
 use std::cmp::Ordering;
 
-use bson::{RawBson, RawBsonRef, RawDocument};
+use bson::{RawBsonRef, RawDocument};
 
 use banyan_document::elements;
 
-use super::groups::{Entry, Groups};
+use super::groups::{Entry, Groups, id_document_of};
 use super::specification::{Group, Mode};
 use crate::budget::Budget;
 use crate::error::QueryError;
@@ -25,14 +25,15 @@ pub(super) fn write_groups(
 ) -> Result<(), QueryError> {
     let before = runs.written;
     let order = sorted(groups, budget)?;
+    let mut buffer = Vec::new();
     runs.write(|writer| {
-        for index in order {
-            let Some((key, entry)) = groups.get_index_mut(index) else {
-                continue;
-            };
-            let partial = group.result(entry, Mode::Partial, budget)?;
+        for at in order {
+            let partial = group.result(groups.parts_mut(at), Mode::Partial, buffer, budget)?;
             budget.spend_bytes(partial.as_bytes().len())?;
-            writer.push(key, |out| out.extend_from_slice(partial.as_bytes()))?;
+            writer.push(groups.key(at), |out| {
+                out.extend_from_slice(partial.as_bytes());
+            })?;
+            buffer = partial.into_bytes();
         }
         Ok(())
     })?;
@@ -45,9 +46,8 @@ pub(super) fn write_groups(
 
 /// The places of the groups in the order of their keys.
 fn sorted(groups: &Groups, budget: &Budget) -> Result<Vec<usize>, QueryError> {
-    let key = |index: &usize| groups.get_index(*index).map(|(key, _)| key);
-    let compare = |a: &usize, b: &usize| key(a).cmp(&key(b));
-    let weight = |index: &usize| key(index).map_or(0, |key| key.len());
+    let compare = |a: &usize, b: &usize| groups.key(*a).cmp(groups.key(*b));
+    let weight = |at: &usize| groups.key(*at).len();
     merge_sort::sort((0..groups.len()).collect(), compare, weight, budget)
 }
 
@@ -82,11 +82,8 @@ impl Merging {
         groups: &mut Groups,
         budget: &Budget,
     ) -> Result<Option<Entry>, QueryError> {
-        let held = self
-            .memory
-            .peek()
-            .and_then(|index| groups.get_index(*index));
-        let (held, top) = (held.map(|(key, _)| &key[..]), self.disk.top());
+        let held = self.memory.peek().map(|at| groups.key(*at));
+        let top = self.disk.top();
         let (on_disk, in_memory) = match (top, held) {
             (None, None) => return Ok(None),
             (None, Some(_)) => (false, true),
@@ -106,15 +103,15 @@ impl Merging {
             _ => None,
         };
         if in_memory
-            && let Some(index) = self.memory.next()
-            && let Some((_, entry)) = groups.get_index_mut(index)
+            && let Some(at) = self.memory.next()
         {
+            let mut held = groups.take(at);
             match &mut merged {
-                None => merged = Some(entry.take()),
+                None => merged = Some(held),
                 Some(merged) => {
-                    let partial = group.result(entry, Mode::Partial, budget)?;
+                    let (parts, buffer) = (held.parts_mut(), Vec::new());
+                    let partial = group.result(parts, Mode::Partial, buffer, budget)?;
                     group.merge(&mut merged.states, &partial, budget)?;
-                    entry.take();
                 }
             }
         }
@@ -123,30 +120,29 @@ impl Merging {
 
     /// What all runs have of the group that comes first.
     fn read_disk(&mut self, group: &Group, budget: &Budget) -> Result<Entry, QueryError> {
-        let mut id: Option<RawBson> = None;
-        let mut entry = Entry {
-            id: RawBson::Null,
-            states: Box::default(),
-        };
+        let mut entry: Option<Entry> = None;
         while let Some((key, value)) = self.disk.top()
             && key == self.key
         {
             budget.spend_bytes(key.len() + value.len())?;
             let partial = RawDocument::from_bytes(value).map_err(|_| damaged())?;
             // Of equal values the one that came first is shown.
-            if id.is_none() {
-                let first = elements(partial)
-                    .next()
-                    .map_or(RawBsonRef::Null, |id| id.value());
-                let of = accumulator::Group::new(first, &self.variables);
-                let states = group.accumulators.iter().map(|a| a.start(of));
-                entry.states = states.collect::<Result<_, _>>()?;
-                id = Some(first.into());
-            }
+            let entry = match &mut entry {
+                Some(entry) => entry,
+                None => {
+                    let first = elements(partial).next();
+                    let id = first.map_or(RawBsonRef::Null, |id| id.value());
+                    let of = accumulator::Group::new(id, &self.variables);
+                    let states = group.accumulators.iter().map(|a| a.start(of));
+                    entry.insert(Entry {
+                        states: states.collect::<Result<_, _>>()?,
+                        id: id_document_of(id, Vec::new()),
+                    })
+                }
+            };
             group.merge(&mut entry.states, partial, budget)?;
             self.disk.advance()?;
         }
-        entry.id = id.unwrap_or(RawBson::Null);
-        Ok(entry)
+        entry.ok_or_else(damaged)
     }
 }
