@@ -102,9 +102,7 @@ impl Merging {
             }
             _ => None,
         };
-        if in_memory
-            && let Some(at) = self.memory.next()
-        {
+        if in_memory && let Some(at) = self.memory.next() {
             let mut held = groups.take(at);
             match &mut merged {
                 None => merged = Some(held),
