@@ -142,6 +142,9 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
         index_expiry::check_key(key, &pattern, spec)?;
         options.append(cstr!("expireAfterSeconds"), seconds);
     }
+    if pattern.has_plane_field() {
+        geo_indexes::check_bounds(spec)?;
+    }
     if pattern.has_geo_field() && !pattern.has_plane_field() {
         let sphere = geo_indexes::sphere_version(key, version.map(|(_, version)| version))?;
         version.map_or(Ok(()), |(field, _)| geo_indexes::check_whole(field))?;

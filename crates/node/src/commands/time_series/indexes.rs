@@ -207,7 +207,7 @@ fn typed<'a>(option: &str, value: RawBsonRef<'a>) -> RawBsonRef<'a> {
             | geo_indexes::FINEST,
             Some(number),
         ) => RawBsonRef::Int32(geo_indexes::clamped(number.to_i64_saturating())),
-        ("min" | "max", Some(number)) => RawBsonRef::Double(number.to_f64()),
+        ("min" | "max", Some(number)) => RawBsonRef::Double(geo_indexes::kept_bound(number)),
         _ => value,
     }
 }
