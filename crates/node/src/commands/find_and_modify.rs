@@ -188,6 +188,10 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         parameters.sort = None;
     }
     Order::parse_in(parameters.sort, &context).map_err(errors::query)?;
+    if filter.near().is_none() {
+        let asked = context.metadata.take();
+        asked.check_places().map_err(errors::query)?;
+    }
     if !may_show(ctx, collection, &parameters) {
         parameters.fields = None;
     }
