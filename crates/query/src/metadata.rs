@@ -122,7 +122,7 @@ impl MetadataSet {
     }
 
     /// What only a search by distance tells, where there is none.
-    pub(crate) fn check_places(self) -> Result<(), QueryError> {
+    pub fn check_places(self) -> Result<(), QueryError> {
         match [Metadata::Distance, Metadata::Place]
             .into_iter()
             .find(|one| self.has(*one))

@@ -394,20 +394,22 @@ fn explain_find_and_modify(
     let collection = collection_of(ctx, inner)?;
     check_collection_name(ctx.database(), collection)?;
     refuse_system(ctx, collection)?;
-    let parameters = find::Parameters {
+    let mut parameters = find::Parameters {
         sort: asked.sort,
         hint: asked.hint,
         limit: Some(1),
-        collation: asked.collation,
+        collation: asked.collation.clone(),
         ..search_of(ctx, inner, asked.query)?
     };
     let context = Context {
         is_upsert: asked.upsert,
         ..parameters.context(ctx)?
     };
-    if let Some(update) = asked.update {
-        let array_filters = asked.array_filters.as_deref().unwrap_or_default();
-        Update::parse(update, array_filters, &context).map_err(errors::query)?;
+    let array_filters = asked.array_filters.as_deref().unwrap_or_default();
+    let parse = |update| Update::parse(update, array_filters, &context).map_err(errors::query);
+    let update = asked.update.map(parse).transpose()?;
+    if find_and_modify::finds_by_id(ctx, collection, &asked, update.as_ref()) {
+        parameters.sort = None;
     }
     let catalog = ctx.node.replica.store.catalog();
     // Of a collection that does not exist nothing is projected.

@@ -184,10 +184,14 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         None => None,
     };
     let filter = Filter::of_query(parameters.query, &context).map_err(errors::query)?;
-    if parameters.fields.is_none() && finds_by_id(ctx, collection, &parameters, update.as_ref()) {
+    if finds_by_id(ctx, collection, &parameters, update.as_ref()) {
         parameters.sort = None;
     }
     Order::parse_in(parameters.sort, &context).map_err(errors::query)?;
+    if filter.near().is_none() {
+        let asked = context.metadata.take();
+        asked.check_places().map_err(errors::query)?;
+    }
     if !may_show(ctx, collection, &parameters) {
         parameters.fields = None;
     }
@@ -321,13 +325,16 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
 
 /// Whether all that is said is which `_id` the document has. Then MongoDB takes it by that, and reads
 /// no more of the command than it needs: not the sort, whatever it says.
-fn finds_by_id(
+pub fn finds_by_id(
     ctx: &CommandContext<'_>,
     collection: &str,
     parameters: &Parameters<'_>,
     update: Option<&Update>,
 ) -> bool {
-    if !is_id_query(parameters.query) || update.is_some_and(Update::needs_position) {
+    if parameters.fields.is_some()
+        || !is_id_query(parameters.query)
+        || update.is_some_and(Update::needs_position)
+    {
         return false;
     }
     let exists = ctx.node.replica.store.catalog();

@@ -2,7 +2,7 @@
 
 use banyan_document::Number;
 use banyan_document::key::SPHERE_OF_COLUMN;
-use banyan_geo::grid::GridError;
+use banyan_geo::grid::{DEFAULT_MAX, DEFAULT_MIN, GridError};
 use banyan_storage::kind;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBson, RawBsonRef, RawDocument};
@@ -10,14 +10,25 @@ use bson::{RawBson, RawBsonRef, RawDocument};
 use crate::errors;
 use crate::params::{self, Field};
 
+/// All longs up to here are doubles as well; MongoDB keeps none beyond as a bound.
+const EXACT_MAX: i64 = 1 << 53;
+
 /// A number, of which `bits` drops what is behind the point.
 pub fn plane_option(field: Field<'_>) -> Result<RawBson, CommandError> {
     let number = number(field)?;
     Ok(match field.name {
         "bits" => RawBson::Int32(clamped(whole(field)?)),
-        _ if number.is_nan() => RawBson::Double(0.0),
-        _ => RawBson::Double(number.to_f64()),
+        _ => RawBson::Double(kept_bound(number)),
     })
+}
+
+/// A bound of the square as it is kept.
+pub fn kept_bound(number: Number) -> f64 {
+    match number {
+        Number::Int64(long) => long.clamp(-EXACT_MAX, EXACT_MAX) as f64,
+        number if number.is_nan() => 0.0,
+        number => number.to_f64(),
+    }
 }
 
 /// A whole number, as commands read them.
@@ -132,14 +143,28 @@ pub fn check_plane(spec: &RawDocument) -> Result<(), CommandError> {
     }
 }
 
-fn check_grid(options: &RawDocument) -> Result<(), CommandError> {
-    let refused = |error: GridError| {
-        let code = match error {
-            GridError::Bits(_) | GridError::Region(..) => ErrorCode::InvalidOptions,
-            GridError::TooLarge => ErrorCode::Location(4799400),
-        };
-        CommandError::new(code, error.to_string())
+/// Bounds that are not numbers are kept as zero, but bound no square.
+pub fn check_bounds(spec: &RawDocument) -> Result<(), CommandError> {
+    let bound = |name, default| {
+        let given = banyan_document::field(spec, name).and_then(Number::from_raw);
+        given.map_or(default, Number::to_f64)
     };
+    let (min, max) = (bound("min", DEFAULT_MIN), bound("max", DEFAULT_MAX));
+    match min.is_nan() || max.is_nan() {
+        true => Err(refused(GridError::Region(min, max))),
+        false => Ok(()),
+    }
+}
+
+fn refused(error: GridError) -> CommandError {
+    let code = match error {
+        GridError::Bits(_) | GridError::Region(..) => ErrorCode::InvalidOptions,
+        GridError::TooLarge => ErrorCode::Location(4799400),
+    };
+    CommandError::new(code, error.to_string())
+}
+
+fn check_grid(options: &RawDocument) -> Result<(), CommandError> {
     kind::grid_of(options).map(drop).map_err(refused)
 }
 

@@ -142,6 +142,9 @@ pub fn normalize(spec: &RawDocument) -> Result<RawDocumentBuf, CommandError> {
         index_expiry::check_key(key, &pattern, spec)?;
         options.append(cstr!("expireAfterSeconds"), seconds);
     }
+    if pattern.has_plane_field() {
+        geo_indexes::check_bounds(spec)?;
+    }
     if pattern.has_geo_field() && !pattern.has_plane_field() {
         let sphere = geo_indexes::sphere_version(key, version.map(|(_, version)| version))?;
         version.map_or(Ok(()), |(field, _)| geo_indexes::check_whole(field))?;
@@ -241,9 +244,35 @@ fn refuse_computed_conditions(filter: &RawDocument) -> Result<(), CommandError> 
     Ok(())
 }
 
+/// Whether nothing is said that no index has as its condition, but that may come to no condition.
+fn is_of_plain_conditions(filter: &RawDocument) -> bool {
+    filter.iter().flatten().all(|(name, value)| {
+        let name = name.as_str();
+        match value {
+            _ if matches!(
+                name,
+                "$alwaysTrue" | "$alwaysFalse" | "$nor" | "$sampleRate"
+            ) =>
+            {
+                false
+            }
+            RawBsonRef::Array(branches) if matches!(name, "$and" | "$or") => {
+                let branches = branches.into_iter().flatten();
+                let mut branches = branches.filter_map(|branch| branch.as_document());
+                branches.all(is_of_plain_conditions)
+            }
+            RawBsonRef::Document(condition) if !name.starts_with('$') => {
+                let mut names = condition.iter().flatten().map(|(name, _)| name);
+                !names.any(|name| matches!(name.as_str(), "$not" | "$nin"))
+            }
+            _ => true,
+        }
+    })
+}
+
 /// A filter that every member can answer at any time by the document alone.
 fn check_partial_filter(filter: &RawDocument) -> Result<(), CommandError> {
-    match parse_partial_filter(filter)?.suits_an_index() {
+    match parse_partial_filter(filter)?.suits_an_index() && is_of_plain_conditions(filter) {
         true => Ok(()),
         false => Err(CommandError::new(
             ErrorCode::CannotCreateIndex,

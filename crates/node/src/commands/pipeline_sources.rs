@@ -48,10 +48,14 @@ pub fn of(
     pipeline: &Pipeline,
     slot: &Arc<InterruptSlot>,
 ) -> Result<Option<Arc<dyn Sources>>, CommandError> {
-    if pipeline.collections_read().is_empty() {
+    let reads = !pipeline.collections_read().is_empty();
+    if !reads && pipeline.output().is_none() {
         return Ok(None);
     }
     let others = views::foreign::of(ctx, pipeline)?;
+    if !reads {
+        return Ok(None);
+    }
     let role = ctx.node.role().filter(|_| ctx.is_routed());
     let check = || match role {
         Some(role) => {

@@ -1,6 +1,6 @@
 //! The other collections that a pipeline reads, those below views among them.
 
-use banyan_query::pipeline::Pipeline;
+use banyan_query::pipeline::{Output, Pipeline};
 use banyan_query::view::Resolved;
 use banyan_query::{Context, ErrorKind, QueryError};
 use banyan_replication::views::may_be;
@@ -54,6 +54,16 @@ fn find(
         budget: pipeline.budget().clone(),
         ..Context::default()
     };
+    if let Some((named, name)) = pipeline.output().map(Output::target) {
+        let database = named.unwrap_or(database);
+        let view = match may_be(state.catalog, database, name) {
+            true => resolve_in(state.catalog, &(state.snapshot)(), database, name)?,
+            false => None,
+        };
+        if let Some(view) = view {
+            check_collation(&view, pipeline, &Namespace::new(database, name))?;
+        }
+    }
     let mut at = 0;
     while let Some(namespace) = found.get(at).map(|foreign| foreign.namespace.clone()) {
         let (database, name) = (namespace.database(), namespace.collection());
@@ -62,12 +72,7 @@ fn find(
             false => None,
         };
         if let Some(resolved) = resolved {
-            if resolved.collator.as_ref() != pipeline.collator() {
-                return Err(QueryError::new(
-                    ErrorKind::OptionNotSupportedOnView,
-                    format!("Cannot override a view's default collation: {namespace}"),
-                ));
-            }
+            check_collation(&resolved, pipeline, &namespace)?;
             let stages: Vec<&RawDocument> = resolved.stages.iter().map(|stage| &**stage).collect();
             let inner = Pipeline::parse(&stages, &context)?;
             push(
@@ -81,6 +86,20 @@ fn find(
         at += 1;
     }
     Ok(found)
+}
+
+fn check_collation(
+    view: &Resolved,
+    pipeline: &Pipeline,
+    namespace: &Namespace,
+) -> Result<(), QueryError> {
+    match view.collator.as_ref() == pipeline.collator() {
+        true => Ok(()),
+        false => Err(QueryError::new(
+            ErrorKind::OptionNotSupportedOnView,
+            format!("Cannot override a view's default collation: {namespace}"),
+        )),
+    }
 }
 
 fn add(found: &mut Vec<Foreign>, database: &str, pipeline: &Pipeline, within: Option<usize>) {

@@ -646,15 +646,17 @@ impl Special for Zip {
                 }
             }
         }
+        let lengths = inputs.iter().map(Vec::len);
+        // Where all are as long, nobody asks for what stands in place of what is not there.
+        let is_even = lengths.clone().max() == lengths.clone().min();
         let mut defaults = Vec::with_capacity(inputs.len());
         for index in 0..inputs.len() {
-            let value = match self.defaults.get(index) {
+            let value = match self.defaults.get(index).filter(|_| !is_even) {
                 Some(node) => node.evaluate(env)?,
                 None => None,
             };
             defaults.push(value.unwrap_or(RawBsonRef::Null));
         }
-        let lengths = inputs.iter().map(Vec::len);
         let length = if self.longest {
             lengths.max()
         } else {

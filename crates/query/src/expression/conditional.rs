@@ -26,11 +26,12 @@ fn cond(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode
     let RawBsonRef::Document(document) = value else {
         let mut arguments = parser.arguments("$cond", 3, 3, value)?.into_iter();
         let mut next = || arguments.next().unwrap_or(ExpressionNode::Missing);
-        return Ok(ExpressionNode::special(Cond {
+        return Ok(Cond {
             test: next(),
             then: next(),
             otherwise: next(),
-        }));
+        }
+        .decided());
     };
     let (mut test, mut then, mut otherwise) = (None, None, None);
     for element in document.iter() {
@@ -52,11 +53,32 @@ fn cond(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode
     let Some(otherwise) = otherwise else {
         return error(17082, "Missing 'else' parameter to $cond");
     };
-    Ok(ExpressionNode::special(Cond {
+    Ok(Cond {
         test,
         then,
         otherwise,
-    }))
+    }
+    .decided())
+}
+
+/// What a test comes to, if it is a constant.
+fn decision(test: &ExpressionNode) -> Option<bool> {
+    match test {
+        ExpressionNode::Constant(value) => Some(is_true(Some(value.as_raw_bson_ref()))),
+        ExpressionNode::Missing => Some(false),
+        _ => None,
+    }
+}
+
+impl Cond {
+    /// The branch that is always taken, if there is one.
+    fn decided(self) -> ExpressionNode {
+        match decision(&self.test) {
+            Some(true) => self.then,
+            Some(false) => self.otherwise,
+            None => ExpressionNode::special(self),
+        }
+    }
 }
 
 impl Special for Cond {
@@ -180,11 +202,9 @@ fn switch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNo
     if branches.is_empty() {
         return error(40068, "$switch requires at least one branch");
     }
-    let decided = branches.iter().all(|(case, _)| match case {
-        ExpressionNode::Constant(value) => !is_true(Some(value.as_raw_bson_ref())),
-        ExpressionNode::Missing => true,
-        _ => false,
-    });
+    let decided = branches
+        .iter()
+        .all(|(case, _)| decision(case) == Some(false));
     if decided && default.is_none() {
         parser.failed(no_branch())?;
     } else if default.is_none() && branches.iter().all(|(case, _)| case.is_bound()) {
@@ -192,7 +212,28 @@ fn switch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNo
         let cases = cases.collect();
         parser.note_bound(|| ExpressionNode::special(SomeBranch { cases }));
     }
-    Ok(ExpressionNode::special(Switch { branches, default }))
+    Ok(Switch { branches, default }.decided())
+}
+
+impl Switch {
+    /// Without the branches that are never reached or taken; the one that is left, if it is always taken.
+    fn decided(self) -> ExpressionNode {
+        let (mut branches, mut default) = (Vec::new(), self.default);
+        for (case, then) in self.branches {
+            match decision(&case) {
+                Some(false) => {}
+                Some(true) => {
+                    default = Some(then);
+                    break;
+                }
+                None => branches.push((case, then)),
+            }
+        }
+        match default {
+            Some(default) if branches.is_empty() => default,
+            default => ExpressionNode::special(Switch { branches, default }),
+        }
+    }
 }
 
 fn no_branch() -> QueryError {

@@ -201,6 +201,11 @@ impl Expression {
         self.node.is_fixed()
     }
 
+    /// Whether it is a constant once the variables of the `$lookup` stages around are known.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.node.is_bound()
+    }
+
     /// Whether the expression is a constant that has no value.
     pub fn is_missing(&self) -> bool {
         matches!(self.node, ExpressionNode::Missing)

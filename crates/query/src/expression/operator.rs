@@ -265,6 +265,10 @@ impl Operator {
                     | Operands::InTurnLater => arguments,
                     _ if parser.is_as_written() => arguments,
                     Operands::Associative => join_neighbours(arguments, &call, parser)?,
+                    // Which of equal strings the set keeps depends on which of them is first.
+                    Operands::Commutative if self.name == "$setUnion" && parser.collates() => {
+                        join_neighbours(arguments, &call, parser)?
+                    }
                     Operands::Commutative | Operands::CommutativeTogether => {
                         join_all(arguments, &call, parser)?
                     }

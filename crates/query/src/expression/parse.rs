@@ -386,6 +386,11 @@ impl<'c> Parser<'c> {
         operand
     }
 
+    /// Whether strings are compared by a collation.
+    pub(super) fn collates(&self) -> bool {
+        self.context.collator.is_some()
+    }
+
     pub(super) fn is_as_written(&self) -> bool {
         self.is_as_written
     }

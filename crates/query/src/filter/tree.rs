@@ -221,6 +221,8 @@ pub(super) fn count_near(node: &MatchNode) -> usize {
 pub(super) fn suits_an_index(node: &MatchNode) -> bool {
     match node {
         MatchNode::And(children) | MatchNode::Or(children) => children.iter().all(suits_an_index),
+        // A branch without conditions.
+        MatchNode::AlwaysTrue => true,
         MatchNode::Path { predicate, .. } => match predicate {
             Predicate::Compare(..)
             | Predicate::Extreme(..)

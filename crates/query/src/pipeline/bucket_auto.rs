@@ -448,6 +448,9 @@ impl BucketAutoRun {
         self.arena.reset();
         let accumulators = self.stage.accumulators.iter().zip(&self.arguments);
         for ((accumulator, argument), state) in accumulators.zip(&mut filling.states) {
+            if !state.needs_input() {
+                continue;
+            }
             let value = argument.evaluate(&grouped.document, &self.arena)?;
             state.add(&accumulator.kind, value, &grouped.document, budget)?;
             accumulator.check(state.memory_bytes(), budget.memory())?;

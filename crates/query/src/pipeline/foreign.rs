@@ -52,10 +52,13 @@ impl From {
                 ErrorKind::InvalidNamespace,
                 format!("invalid {stage} namespace: the collection has no name"),
             )),
-            RawBsonRef::String(name) => Ok(From {
-                database: None,
-                collection: name.into(),
-            }),
+            RawBsonRef::String(name) => {
+                From::check_name(name)?;
+                Ok(From {
+                    database: None,
+                    collection: name.into(),
+                })
+            }
             RawBsonRef::Document(document) => {
                 let text = |name| document.get_str(name).ok();
                 match (text("db"), text("coll")) {
@@ -81,6 +84,18 @@ impl From {
 }
 
 impl From {
+    /// Refuses what is the name of no collection, whether or not there is one.
+    pub fn check_name(name: &str) -> Result<(), QueryError> {
+        let refuse = |message: String| Err(QueryError::new(ErrorKind::InvalidNamespace, message));
+        if name.starts_with('.') {
+            return refuse(format!("Collection names cannot start with '.': {name}"));
+        }
+        if name.contains('\0') {
+            return refuse("namespaces cannot have embedded null characters".to_owned());
+        }
+        Ok(())
+    }
+
     /// Whether a document names a collection and its database.
     pub fn is_complete(document: &RawDocument) -> bool {
         let mut names = ["db", "coll"].into_iter();

@@ -156,7 +156,7 @@ fn check_lookup(argument: RawBsonRef<'_>) -> Result<(), QueryError> {
 
 fn check_union(argument: RawBsonRef<'_>) -> Result<(), QueryError> {
     let union = match argument {
-        RawBsonRef::String(_) => return Ok(()),
+        RawBsonRef::String(name) => return From::check_name(name),
         RawBsonRef::Document(union) => union,
         other => {
             return failed(format!(
@@ -169,7 +169,10 @@ fn check_union(argument: RawBsonRef<'_>) -> Result<(), QueryError> {
     for (name, value) in union.iter().map_while(Result::ok) {
         match (name.as_str(), value) {
             ("coll", value) if is_nullish(Some(value)) => {}
-            ("coll", value) if is_string_or_object(value) => from = true,
+            ("coll", value) if is_string_or_object(value) => {
+                value.as_str().map_or(Ok(()), From::check_name)?;
+                from = true;
+            }
             ("coll", value) => return wrong_type("coll", value, "string"),
             ("pipeline", RawBsonRef::Array(array)) => pipeline = Some(array),
             ("pipeline", RawBsonRef::Null | RawBsonRef::Undefined) => {

@@ -21,7 +21,7 @@ mod table;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
+use bson::{RawBson, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
 use banyan_document::{DocumentWriter, key};
 
@@ -32,7 +32,7 @@ use super::specification::{Fields, Kind, missing};
 use super::stage::{Changes, Reads, Stage};
 use super::stage_run::{Drained, Flow, Next, StageRun, Start, append_count};
 use crate::budget::Budget;
-use crate::context::Context;
+use crate::context::{BoundConstant, Context};
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, type_name};
 use crate::expression::{Arena, Expression, FieldPath, byte_len};
@@ -96,11 +96,16 @@ pub(super) fn parse(
     if let Some(failure) = failure {
         return Err(failure);
     }
+    let partition = context.folding.at_once(|| parse_partition(by, context))?;
+    if let Some(by) = partition.as_ref().filter(|by| by.is_bound()) {
+        let constant = || -> Arc<dyn BoundConstant> { Arc::new(ConstantPartition(by.clone())) };
+        context.folding.note_bound(constant);
+    }
     let stage = SetWindowFields {
         order: sorted,
         outputs,
         setter: setter(output, context)?,
-        partition: context.folding.at_once(|| parse_partition(by, context))?,
+        partition,
         source: source.to_owned(),
     };
     out.push(Arc::new(stage));
@@ -134,6 +139,19 @@ fn array_partition() -> QueryError {
         ErrorKind::TypeMismatch,
         "An expression used to partition cannot evaluate to value of type array",
     )
+}
+
+/// What documents are parted by, of which none has a part in it.
+#[derive(Debug)]
+struct ConstantPartition(Expression);
+
+impl BoundConstant for ConstantPartition {
+    fn check(&self, variables: &Variables) -> Result<(), QueryError> {
+        match self.0.bind(variables).evaluate_owned(&rawdoc! {})? {
+            Some(RawBson::Array(_)) => Err(array_partition()),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// `None` if all documents are one partition.

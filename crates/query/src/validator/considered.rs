@@ -22,11 +22,13 @@ impl<'a> Considered<'a> {
     pub fn at(document: &'a RawDocument, path: &Path, leaf: Leaf) -> Considered<'a> {
         let (mut values, mut reached) = (Vec::new(), Vec::new());
         let _ = visit_with(document, path.parts(), leaf, &mut |visit: Visit<'a>| {
-            if let Some(value) = visit.value {
-                reached.push(value);
-                if !visit.whole_array {
-                    values.push(value);
-                }
+            // MongoDB looks no further than to the first item in which the path is missing.
+            let Some(value) = visit.value else {
+                return ControlFlow::Break(());
+            };
+            reached.push(value);
+            if !visit.whole_array {
+                values.push(value);
             }
             ControlFlow::Continue(())
         });

@@ -15,6 +15,7 @@ use super::super::geo_indexes;
 use super::super::index_specification as specification;
 use super::invalid;
 use crate::errors;
+use crate::params;
 
 /// Where the specification is kept that is shown to who uses the measurements.
 pub const ORIGINAL: &str = "originalSpec";
@@ -205,9 +206,12 @@ fn typed<'a>(option: &str, value: RawBsonRef<'a>) -> RawBsonRef<'a> {
             | "bits"
             | geo_indexes::COARSEST
             | geo_indexes::FINEST,
-            Some(number),
-        ) => RawBsonRef::Int32(geo_indexes::clamped(number.to_i64_saturating())),
-        ("min" | "max", Some(number)) => RawBsonRef::Double(number.to_f64()),
+            Some(_),
+        ) => {
+            let number = params::number(value).unwrap_or_default();
+            RawBsonRef::Int32(geo_indexes::clamped(number))
+        }
+        ("min" | "max", Some(number)) => RawBsonRef::Double(geo_indexes::kept_bound(number)),
         _ => value,
     }
 }

@@ -297,15 +297,6 @@ fn add<'a>(args: &Arguments<'a>, env: &Env<'a>, sign: i64) -> Result<Value<'a>> 
             format!("{} expects integer amount of time units", args.operator),
         );
     };
-    let invalid = || {
-        error(
-            5976500,
-            format!(
-                "invalid {} 'amount' parameter value: {amount}",
-                args.operator
-            ),
-        )
-    };
     let Some(amount) = amount.checked_mul(sign) else {
         return error(
             6045000,
@@ -315,9 +306,7 @@ fn add<'a>(args: &Arguments<'a>, env: &Env<'a>, sign: i64) -> Result<Value<'a>> 
             ),
         );
     };
-    if unit.most().is_some_and(|most| amount.unsigned_abs() > most) {
-        return invalid();
-    }
+    check_amount(unit, amount, args.operator)?;
     if let Some(length) = unit.fixed_millis() {
         let Some(change) = amount.checked_mul(length) else {
             return out_of_range();
@@ -345,6 +334,17 @@ fn add<'a>(args: &Arguments<'a>, env: &Env<'a>, sign: i64) -> Result<Value<'a>> 
     match moved {
         Some(moved) => date(zone.millis(&moved)?),
         None => out_of_range(),
+    }
+}
+
+/// More units than all of time has are not added.
+fn check_amount(unit: Unit, amount: i64, operator: &str) -> Result<()> {
+    match unit.most() {
+        Some(most) if amount.unsigned_abs() > most => error(
+            5976500,
+            format!("invalid {operator} 'amount' parameter value: {amount}"),
+        ),
+        _ => Ok(()),
     }
 }
 
@@ -445,7 +445,7 @@ fn truncate<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
     }
     let local = zone.local(time);
     let start = match unit.months() {
-        Some(months) => month_bin(&local, months, bin)?,
+        Some(months) => month_bin(&local, unit, months, bin)?,
         None => {
             let reference = match unit {
                 // The first such day of the week in 2000.
@@ -455,8 +455,9 @@ fn truncate<'a>(args: &Arguments<'a>, env: &Env<'a>) -> Result<Value<'a>> {
             let Some(length) = bin.checked_mul(unit.days()) else {
                 return out_of_range();
             };
-            let since = local.days() - reference;
-            let days = since.div_euclid(length).checked_mul(length);
+            let bins = (local.days() - reference).div_euclid(length);
+            check_bins(unit, bins, bin)?;
+            let days = bins.checked_mul(length);
             match days.and_then(|days| days.checked_add(reference)) {
                 Some(days) => midnight(days)?,
                 None => return out_of_range(),
@@ -471,13 +472,22 @@ fn start_of_day(zone: &Zone, local: &Clock) -> Result<i64> {
     zone.millis(local)
 }
 
-fn month_bin(local: &Clock, months: i64, bin: i64) -> Result<Clock> {
+/// A bin begins where so many units are added to the beginning of the first one.
+fn check_bins(unit: Unit, bins: i64, bin: i64) -> Result<()> {
+    match bins.checked_mul(bin) {
+        Some(amount) => check_amount(unit, amount, "dateAdd"),
+        None => Ok(()),
+    }
+}
+
+fn month_bin(local: &Clock, unit: Unit, months: i64, bin: i64) -> Result<Clock> {
     let reference = REFERENCE_YEAR * 12;
     let Some(length) = months.checked_mul(bin) else {
         return out_of_range();
     };
-    let since = (local.months() - reference).div_euclid(length);
-    let total = since.checked_mul(length).map(|since| since + reference);
+    let bins = (local.months() - reference).div_euclid(length);
+    check_bins(unit, bins, bin)?;
+    let total = bins.checked_mul(length).map(|since| since + reference);
     let first = total.and_then(|total| {
         let month = total.rem_euclid(12) as u32 + 1;
         Clock::on(total.div_euclid(12), month, 1, NaiveTime::MIN)

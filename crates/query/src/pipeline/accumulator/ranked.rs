@@ -17,6 +17,8 @@ pub(in crate::pipeline) struct Positional {
     n: usize,
     last: bool,
     values: VecDeque<RawBson>,
+    /// Whether a value came that has no place any more. As in MongoDB, that one is still worked out.
+    is_over: bool,
     bytes: usize,
 }
 
@@ -26,13 +28,20 @@ impl Positional {
             n,
             last,
             values: VecDeque::new(),
+            is_over: false,
             bytes: 0,
         }
+    }
+
+    /// Whether a further value could make a difference.
+    pub(super) fn needs_input(&self) -> bool {
+        !self.is_over
     }
 
     pub(super) fn add(&mut self, value: Value<'_>) {
         if self.values.len() == self.n {
             if !self.last {
+                self.is_over = true;
                 return;
             }
             let dropped = self.values.pop_front();

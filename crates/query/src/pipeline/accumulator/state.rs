@@ -155,13 +155,14 @@ impl State {
 
     /// Whether a further document could make a difference.
     pub(in crate::pipeline) fn needs_input(&self) -> bool {
-        !matches!(
-            self,
+        match self {
             State::Edge {
                 value: Some(_),
                 last: false,
-            }
-        )
+            } => false,
+            State::Positional(positional) => positional.needs_input(),
+            _ => true,
+        }
     }
 
     /// Takes one document's value.
