@@ -3,9 +3,8 @@
 //! cursor). A driver of 2012 takes them for a query.
 //!
 //! Each reply says with `moreToCome`, or with its cursor's id, that another one follows and answers
-//! the one before it. The
-//! next one is made only once the last one has left, so a client that does not read holds nothing
-//! but its own connection.
+//! the one before it. The next one is made only once the last one has left, so a client that does
+//! not read holds nothing but its own connection.
 
 use std::time::Duration;
 
