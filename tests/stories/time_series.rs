@@ -7,7 +7,9 @@ use banyan_tests::{Cluster, ClusterShape, Launch, ReplicaSet, eventually, within
 use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
 use mongodb::error::ErrorKind;
-use mongodb::options::{Acknowledgment, ReadPreference, SelectionCriteria, WriteConcern};
+use mongodb::options::{
+    Acknowledgment, Collation, CollationStrength, ReadPreference, SelectionCriteria, WriteConcern,
+};
 use mongodb::{Collection, Database};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -205,6 +207,29 @@ async fn a_filter_of_times_reads_few_buckets() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn buckets_keep_the_collation_of_their_collection_when_measurements_go() -> Result<()> {
+    let server = Launch::mongod().start().await;
+    let test = server.direct().await.database("test");
+    let series = create(&test, "series", doc! {}).await?;
+    for (id, name) in ["a", "B", "c", "x"].into_iter().enumerate() {
+        let id = i32::try_from(id)?;
+        let mut measurement = measurement(id, 0);
+        measurement.insert("name", name);
+        series.insert_one(measurement).await?;
+    }
+    let any_case = Collation::builder()
+        .locale("en")
+        .strength(CollationStrength::Secondary);
+    let deleted = series
+        .delete_many(doc! { "name": "X" })
+        .collation(any_case.build());
+    ensure!(deleted.await?.deleted_count == 1);
+    ensure!(ids(&series, doc! { "name": "B" }).await? == [1]);
+    ensure!(ids(&series, doc! { "name": { "$gte": "a" } }).await? == [0, 2]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn measurements_are_deleted_and_their_metadata_changed() -> Result<()> {
     let server = Launch::mongod().start().await;
     let test = server.direct().await.database("test");
@@ -229,6 +254,20 @@ async fn measurements_are_deleted_and_their_metadata_changed() -> Result<()> {
     let deleted = series.delete_many(doc! { "m.k": 2 }).await?;
     ensure!(deleted.deleted_count == 30, "{deleted:?}");
     ensure!(buckets(&test, "series").await?.len() == 2);
+
+    // One of those that meet a filter.
+    let one_of = doc! { "x": { "$gte": 30 }, "m.k": 0 };
+    let before = ids(&series, doc! { "m.k": 0 }).await?;
+    ensure!(series.delete_one(one_of.clone()).await?.deleted_count == 1);
+    let after = ids(&series, doc! { "m.k": 0 }).await?;
+    let gone: Vec<i32> = before
+        .into_iter()
+        .filter(|id| !after.contains(id))
+        .collect();
+    ensure!(matches!(gone[..], [id] if id >= 30), "{gone:?}");
+    ensure!(series.delete_one(doc! { "m.k": 0 }).await?.deleted_count == 1);
+    ensure!(ids(&series, doc! { "m.k": 0 }).await?.len() == after.len() - 1);
+    ensure!(series.delete_one(doc! { "x": -1 }).await?.deleted_count == 0);
 
     let updated = series
         .update_many(doc! { "m.k": 1 }, doc! { "$set": { "m.name": "one" } })

@@ -214,10 +214,13 @@ async fn one(
             ..context.clone()
         }),
     };
+    let collation = context.collator.as_ref();
     let context = own_context.as_ref().unwrap_or(context);
-    let measured = series
-        .map(|series| Delete::parse(statement.filter, statement.multi, series, context))
-        .transpose()?;
+    let measured = series.map(|series| {
+        let Statement { filter, multi, .. } = *statement;
+        Delete::parse(filter, multi, series, context, collation)
+    });
+    let measured = measured.transpose()?;
     let filter = match &measured {
         Some(measured) => measured.buckets.clone(),
         None => Filter::of_query(statement.filter, context).map_err(errors::query)?,
@@ -230,9 +233,10 @@ async fn one(
         filter: Arc::new(filter),
         hint: statement.hint,
         sort: None,
-        multi: statement.multi,
+        // One measurement need not lie in the first bucket that may hold it.
+        multi: statement.multi || measured.is_some(),
         hidden_too: false,
-        most: None,
+        most: measured.as_ref().and_then(Delete::most),
         keep_documents: false,
     };
     let make = || Ok(RawDocumentBuf::new());

@@ -1,9 +1,11 @@
 //! What updates and deletes of measurements do to their buckets.
 //!
 //! A statement finds buckets by what its filter says of them. A delete takes out of each the
-//! measurements that meet the filter, and the bucket if none is left. An update is one of metadata,
+//! measurements that meet the filter, or the first one that does if it is of one, and the bucket if none
+//! is left. An update is one of metadata,
 //! which all measurements of a bucket have in common.
 
+use banyan_document::Collator;
 use banyan_document::time_series::{Bucket, Measurement, Rows, TimeSeries};
 use banyan_query::time_series::BucketFilter;
 use banyan_query::{Context, Filter, Update, UpdateContext};
@@ -24,6 +26,9 @@ struct Taken {
     series: TimeSeries,
     /// `None`: all that lie in the buckets.
     measurements: Option<Filter>,
+    multi: bool,
+    /// The collection's, by which buckets know their least and greatest values.
+    collator: Option<Collator>,
 }
 
 impl Delete {
@@ -32,13 +37,8 @@ impl Delete {
         multi: bool,
         series: &TimeSeries,
         context: &Context,
+        collator: Option<&Collator>,
     ) -> Result<Delete, CommandError> {
-        if !multi {
-            return Err(CommandError::new(
-                ErrorCode::IllegalOperation,
-                "Cannot perform a non-multi delete on a time-series collection",
-            ));
-        }
         let filter = Filter::of_query(filter, context).map_err(errors::query)?;
         let divided = BucketFilter::of(filter, series, context).map_err(errors::query)?;
         Ok(Delete {
@@ -46,8 +46,15 @@ impl Delete {
             taken: Taken {
                 series: series.clone(),
                 measurements: divided.measurements,
+                multi,
+                collator: collator.cloned(),
             },
         })
+    }
+
+    /// How many measurements it may remove.
+    pub fn most(&self) -> Option<u64> {
+        (!self.taken.multi).then_some(1)
     }
 
     pub fn rewrite(&self) -> &dyn Rewrite {
@@ -57,22 +64,27 @@ impl Delete {
 
 impl Rewrite for Taken {
     fn rewrite(&self, before: &RawDocument) -> Result<Rewritten, CommandError> {
-        let Some(filter) = &self.measurements else {
+        let filter = self.measurements.as_ref();
+        if self.multi && filter.is_none() {
             return Ok(Rewritten {
                 matched: count(before, &self.series)?,
                 record: Outcome::Gone,
             });
-        };
+        }
         let parsed = Bucket::parse(before, &self.series);
         let mut left = parsed.ok_or_else(unreadable)?.emptied();
         let mut matched = 0;
         for row in rows(before, &self.series, |_| true)? {
-            if filter.try_matches(&row).map_err(errors::query)? {
+            let is_taken = (self.multi || matched == 0)
+                && filter
+                    .map_or(Ok(true), |filter| filter.try_matches(&row))
+                    .map_err(errors::query)?;
+            if is_taken {
                 matched += 1;
                 continue;
             }
             let measurement = Measurement::of(&row, &self.series).map_err(|_| unreadable())?;
-            left.add(&measurement, &self.series, filter.collator());
+            left.add(&measurement, &self.series, self.collator.as_ref());
         }
         let record = match (matched, left.is_empty()) {
             (0, _) => Outcome::Same,
