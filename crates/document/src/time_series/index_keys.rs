@@ -5,7 +5,7 @@
 
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::options::TimeSeries;
+use super::options::{TimeSeries, meta_path};
 use crate::element::elements;
 use crate::key::SPHERE_OF_COLUMN;
 use crate::number::Number;
@@ -39,11 +39,34 @@ pub fn column_field<'k>(path: &'k str, order: RawBsonRef<'_>) -> Option<&'k str>
 
 /// The key pattern over buckets.
 pub fn to_buckets(key: &RawDocument, series: &TimeSeries) -> Result<RawDocumentBuf, NoIndex> {
-    let time = &series.time_field;
+    over_buckets(key, &series.time_field, series.meta_field.as_deref())
+}
+
+/// The hint that a read or write of buckets has where this one is given for their measurements. `None`:
+/// it is the same.
+pub fn hint_to_buckets(
+    hint: RawBsonRef<'_>,
+    time_field: &str,
+    meta_field: Option<&str>,
+) -> Option<RawDocumentBuf> {
+    let RawBsonRef::Document(key) = hint else {
+        return None;
+    };
+    if elements(key).any(|element| element.name() == "$natural") {
+        return None;
+    }
+    over_buckets(key, time_field, meta_field).ok()
+}
+
+fn over_buckets(
+    key: &RawDocument,
+    time: &str,
+    meta_field: Option<&str>,
+) -> Result<RawDocumentBuf, NoIndex> {
     let mut out = DocumentWriter::new();
     for element in elements(key) {
         let name = element.name();
-        if let Some(path) = series.meta_path(name) {
+        if let Some(path) = meta_field.and_then(|meta| meta_path(meta, name)) {
             out.append_element_as(&path, &element);
             continue;
         }

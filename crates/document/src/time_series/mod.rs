@@ -18,7 +18,7 @@ mod tests;
 
 pub use bucket::{Bucket, bucket_id};
 pub use measurement::Measurement;
-pub use options::{Granularity, TimeSeries, meta_path};
+pub use options::{Granularity, TimeSeries, UNPACK_STAGE, meta_path};
 pub use rows::{RowError, Rows};
 
 /// What the name of a bucket collection begins with.

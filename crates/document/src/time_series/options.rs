@@ -13,6 +13,9 @@ pub enum Granularity {
     Hours,
 }
 
+/// The stage that makes measurements of buckets.
+pub const UNPACK_STAGE: &str = "$_internalUnpackBucket";
+
 const HOUR_S: i64 = 3_600;
 const DAY_S: i64 = 86_400;
 
@@ -104,10 +107,10 @@ impl TimeSeries {
         out.finish()
     }
 
-    /// The stage that makes measurements of buckets.
+    /// That stage for this collection.
     pub fn unpack_stage(&self) -> RawDocumentBuf {
         let mut out = DocumentWriter::new();
-        out.begin_document("$_internalUnpackBucket");
+        out.begin_document(UNPACK_STAGE);
         out.append_str("timeField", &self.time_field);
         if let Some(meta) = &self.meta_field {
             out.append_str("metaField", meta);

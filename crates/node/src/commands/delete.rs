@@ -14,7 +14,8 @@ use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
-use super::time_series::{self, changes::Delete};
+use super::time_series;
+use super::time_series::changes::{Delete, bucket_hint};
 use super::write_report::{self, WriteReport, ordered, statement_ids};
 use crate::collation::{Asked, of_collection};
 use crate::collection_uuid;
@@ -229,9 +230,11 @@ async fn one(
         Some(measured) => Action::Rewrite(measured.rewrite()),
         None => Action::Delete,
     };
+    let bucket_hint = series.and_then(|series| bucket_hint(statement.hint?, series));
+    let bucket_hint = bucket_hint.as_deref().map(RawBsonRef::Document);
     let target = Target {
         filter: Arc::new(filter),
-        hint: statement.hint,
+        hint: bucket_hint.or(statement.hint),
         sort: None,
         // One measurement need not lie in the first bucket that may hold it.
         multi: statement.multi || measured.is_some(),

@@ -399,9 +399,13 @@ async fn metadata(
     let now = staging.ctx.replica.clock.now();
     let update_context = UpdateContext::new(DateTime::now(), now);
     let update = MetaUpdate::parse(written, series, context, update_context)?;
+    let bucket_hint = statement
+        .hint
+        .and_then(|hint| changes::bucket_hint(hint, series));
+    let bucket_hint = bucket_hint.as_deref().map(RawBsonRef::Document);
     let target = Target {
         filter: Arc::new(update.buckets.clone()),
-        hint: statement.hint,
+        hint: bucket_hint.or(statement.hint),
         sort: None,
         multi: true,
         hidden_too: false,

@@ -19,7 +19,7 @@ use crate::memory::{Holding, consumer};
 use crate::metadata::Metadata;
 use crate::time_series::{self, Measured};
 
-pub(super) const NAME: &str = "$_internalUnpackBucket";
+pub(super) const NAME: &str = banyan_document::time_series::UNPACK_STAGE;
 
 #[derive(Clone, Debug)]
 pub struct UnpackBucket {

@@ -4,7 +4,8 @@
 //! concern, times, comments) as it stands.
 
 use banyan_document::number::{Number, is_true};
-use banyan_document::{Collator, DocumentWriter, elements, field};
+use banyan_document::time_series::{UNPACK_STAGE, index_keys};
+use banyan_document::{Collator, DocumentWriter, Element, elements, field};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
 use super::Resolved;
@@ -174,13 +175,28 @@ impl Resolved {
         for element in elements(command).skip(1) {
             let name = element.name();
             let is_made = matches!(name, "pipeline" | "collation");
-            if !is_made && !parts.dropped.contains(&name) {
-                out.append_element(&element);
+            if is_made || parts.dropped.contains(&name) {
+                continue;
+            }
+            match self.hint_to_buckets(&element) {
+                Some(hint) => out.append_doc(name, &hint),
+                None => out.append_element(&element),
             }
         }
         out.append_all(&parts.added);
         out.append_doc("collation", &self.explicit_collation());
         Ok(out.finish())
+    }
+
+    /// The hint of a read of measurements, if `element` is one that is another for their buckets.
+    fn hint_to_buckets(&self, element: &Element<'_>) -> Option<RawDocumentBuf> {
+        if element.name() != "hint" {
+            return None;
+        }
+        let unpacked = field(self.stages.first()?, UNPACK_STAGE)?.as_document()?;
+        let time_field = field(unpacked, "timeField")?.as_str()?;
+        let meta_field = field(unpacked, "metaField").and_then(|meta| meta.as_str());
+        index_keys::hint_to_buckets(element.value(), time_field, meta_field)
     }
 
     /// Who reads a view compares strings as the view does.

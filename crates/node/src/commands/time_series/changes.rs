@@ -6,7 +6,7 @@
 //! which all measurements of a bucket have in common.
 
 use banyan_document::Collator;
-use banyan_document::time_series::{Bucket, Measurement, Rows, TimeSeries};
+use banyan_document::time_series::{Bucket, Measurement, Rows, TimeSeries, index_keys};
 use banyan_query::time_series::BucketFilter;
 use banyan_query::{Context, Filter, Update, UpdateContext};
 use banyan_replication::write::rewrite::{Outcome, Rewrite, Rewritten};
@@ -93,6 +93,11 @@ impl Rewrite for Taken {
         };
         Ok(Rewritten { matched, record })
     }
+}
+
+/// The hint at an index over buckets, where one at an index over their measurements is another.
+pub fn bucket_hint(hint: RawBsonRef<'_>, series: &TimeSeries) -> Option<RawDocumentBuf> {
+    index_keys::hint_to_buckets(hint, &series.time_field, series.meta_field.as_deref())
 }
 
 /// An update of metadata: the buckets that it changes, and how.
