@@ -85,13 +85,13 @@ fn map_reduce(ctx: &CommandContext<'_>) -> CommandResult {
 /// Puts the results where they belong; gives back how many there were.
 pub fn write(
     ctx: &CommandContext<'_>,
-    reduced: Reduced<'_, Failure>,
+    mut reduced: Reduced<'_, Failure>,
     out: &Out,
     reply: &mut RawDocumentBuf,
 ) -> Result<i64, Failure> {
     match out {
         Out::Inline => {
-            let (results, count) = inline(reduced)?;
+            let (results, count) = inline(&mut reduced)?;
             reply.append(bson::cstr!("results"), results);
             Ok(count)
         }
@@ -101,7 +101,7 @@ pub fn write(
             collection,
             ..
         } => {
-            let reduced = match mode {
+            let mut reduced = match mode {
                 Mode::Reduce => {
                     reduced.with_existing(output::existing(ctx.node, database, collection))
                 }
@@ -109,8 +109,8 @@ pub fn write(
             };
             let bypass = parameters::flag(ctx, BYPASS)?;
             let mut writer = Writer::open(ctx.node, *mode, database, collection, bypass)?;
-            for document in reduced {
-                writer.push(document?)?;
+            while let Some(document) = reduced.next_document()? {
+                writer.push(document)?;
             }
             let written = writer.finish()?;
             reply::append_result(reply, out);
@@ -119,12 +119,11 @@ pub fn write(
     }
 }
 
-fn inline(reduced: Reduced<'_, Failure>) -> Result<(RawArrayBuf, i64), Failure> {
+fn inline(reduced: &mut Reduced<'_, Failure>) -> Result<(RawArrayBuf, i64), Failure> {
     let mut results = RawArrayBuf::new();
     let mut bytes = 0;
     let mut count = 0;
-    for document in reduced {
-        let document = document?;
+    while let Some(document) = reduced.next_document()? {
         bytes += document.as_bytes().len() + 8;
         if bytes > INLINE_BYTES_MAX {
             return Err(CommandError::new(

@@ -94,8 +94,8 @@ fn count(
     input::feed_in_turn(executor, feeders)?;
     let mapped = job.finish_mapping()?;
     let mut counters = mapped.counters;
-    for document in job.reduce(input::sorted(mapped.runs), true) {
-        document?;
+    let mut reduced = job.reduce(input::sorted(mapped.runs), true);
+    while reduced.next_document()?.is_some() {
         counters.output += 1;
     }
     job.done();

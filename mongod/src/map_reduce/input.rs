@@ -17,10 +17,9 @@ use banyan_node::views;
 use banyan_query::QueryError;
 use banyan_query::canonical::{CanonicalQuery, Order, Written};
 use banyan_query::pipeline::names_where;
-use banyan_script::hosts::{Feeder, MapReduceJob, Mapped, Run};
+use banyan_script::hosts::{Feeder, MapReduceJob, Mapped, Run, SortedDocuments};
 use banyan_storage::{Collection, CollectionId, RecordId, RecordIdFormat, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
-use bson::RawDocumentBuf;
 
 use super::error::Failure;
 use super::parameters::Input;
@@ -182,15 +181,8 @@ fn can_share(collection: &Collection, executor: &Executor) -> bool {
 }
 
 /// The sorted runs that mapping has left, to be merged.
-pub fn sorted(
-    runs: Vec<Run>,
-) -> Vec<Box<dyn Iterator<Item = Result<RawDocumentBuf, Failure>> + Send>> {
-    let documents = |run: Run| {
-        let documents = run
-            .documents()
-            .map(|document| document.map_err(Failure::from));
-        Box::new(documents) as Box<dyn Iterator<Item = _> + Send>
-    };
+pub fn sorted(runs: Vec<Run>) -> Vec<Box<dyn SortedDocuments<Failure>>> {
+    let documents = |run: Run| Box::new(run.documents()) as Box<dyn SortedDocuments<Failure>>;
     runs.into_iter().map(documents).collect()
 }
 

@@ -21,7 +21,7 @@ use banyan_replication::write::catalog_ops::independent_spec;
 use banyan_script::hosts::Existing;
 use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
-use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
+use bson::{RawArrayBuf, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 use tokio::runtime::Handle;
 
 use super::error::Failure;
@@ -35,13 +35,19 @@ pub struct Writer {
     statements: Arc<Statements>,
     /// Where `replace` collects the results.
     temporary: Option<String>,
-    batch: Vec<RawDocumentBuf>,
-    batch_bytes: usize,
+    batch: Batch,
     /// The way to the thread that writes.
-    batches: Option<SyncSender<Vec<RawDocumentBuf>>>,
+    batches: Option<SyncSender<Batch>>,
     thread: Option<JoinHandle<Result<i64, CommandError>>>,
     /// What still waits to be written is not wanted any more.
     given_up: Arc<AtomicBool>,
+}
+
+/// A command that writes results, as far as it is made.
+#[derive(Default)]
+struct Batch {
+    command: Option<DocumentWriter>,
+    results: usize,
 }
 
 /// How results become commands.
@@ -74,8 +80,7 @@ impl Writer {
         let mut writer = Writer {
             statements,
             temporary: None,
-            batch: Vec::new(),
-            batch_bytes: 0,
+            batch: Batch::default(),
             batches: None,
             thread: None,
             given_up: Arc::default(),
@@ -90,9 +95,8 @@ impl Writer {
     /// Starts the thread that writes.
     fn start(&mut self) -> Result<(), CommandError> {
         // One waits while one is written.
-        let (sender, batches) = sync_channel::<Vec<RawDocumentBuf>>(1);
+        let (sender, batches) = sync_channel::<Batch>(1);
         let statements = self.statements.clone();
-        let temporary = self.temporary.clone();
         let given_up = self.given_up.clone();
         let write = move || {
             let mut written = 0;
@@ -100,8 +104,8 @@ impl Writer {
                 if given_up.load(Ordering::Relaxed) {
                     break;
                 }
-                statements.write(temporary.as_deref(), &batch)?;
-                written += i64::try_from(batch.len()).unwrap_or(i64::MAX);
+                written += i64::try_from(batch.results).unwrap_or(i64::MAX);
+                statements.write(batch)?;
             }
             Ok(written)
         };
@@ -144,10 +148,16 @@ impl Writer {
         Ok(())
     }
 
-    pub fn push(&mut self, document: RawDocumentBuf) -> Result<(), CommandError> {
-        self.batch_bytes += document.as_bytes().len();
-        self.batch.push(document);
-        if self.batch_bytes >= BATCH_BYTES || self.batch.len() >= BATCH_DOCUMENTS {
+    pub fn push(&mut self, document: &RawDocument) -> Result<(), CommandError> {
+        let Batch { command, results } = &mut self.batch;
+        let temporary = self.temporary.as_deref();
+        let command = command.get_or_insert_with(|| self.statements.begin(temporary));
+        match temporary {
+            Some(_) => command.push(RawBsonRef::Document(document)),
+            None => push_upsert(command, document)?,
+        }
+        *results += 1;
+        if command.len() >= BATCH_BYTES || *results >= BATCH_DOCUMENTS {
             self.flush()?;
         }
         Ok(())
@@ -175,11 +185,10 @@ impl Writer {
     }
 
     fn flush(&mut self) -> Result<(), CommandError> {
-        if self.batch.is_empty() {
+        if self.batch.results == 0 {
             return Ok(());
         }
         let batch = std::mem::take(&mut self.batch);
-        self.batch_bytes = 0;
         let sent = self.batches.as_ref().map(|batches| batches.send(batch));
         match sent {
             Some(Ok(())) => Ok(()),
@@ -230,51 +239,51 @@ impl Statements {
         self.runtime.block_on(self.local.command("admin", body))
     }
 
-    fn write(&self, temporary: Option<&str>, batch: &[RawDocumentBuf]) -> Result<(), CommandError> {
-        let mut body = match temporary {
-            Some(temporary) => insert(temporary, batch),
-            None => upsert(&self.target, batch)?,
-        };
-        if self.bypass_validation {
-            body.append(cstr!("bypassDocumentValidation"), true);
+    /// A command to which results can be added.
+    fn begin(&self, temporary: Option<&str>) -> DocumentWriter {
+        let mut command = DocumentWriter::new();
+        match temporary {
+            Some(temporary) => {
+                command.append_str("insert", temporary);
+                command.begin_array("documents");
+            }
+            None => {
+                command.append_str("update", &self.target);
+                command.begin_array("updates");
+            }
         }
-        self.command(body)?;
+        command
+    }
+
+    fn write(&self, batch: Batch) -> Result<(), CommandError> {
+        let Some(mut command) = batch.command else {
+            return Ok(());
+        };
+        command.end();
+        if self.bypass_validation {
+            command.append_bool("bypassDocumentValidation", true);
+        }
+        self.command(command.finish())?;
         Ok(())
     }
 }
 
-fn insert(collection: &str, batch: &[RawDocumentBuf]) -> RawDocumentBuf {
-    let mut writer = DocumentWriter::new();
-    writer.append_str("insert", collection);
-    writer.begin_array("documents");
-    for document in batch {
-        writer.push(RawBsonRef::Document(document));
-    }
-    writer.end();
-    writer.finish()
+/// The statement that puts a result in the place of the one with its key.
+fn push_upsert(command: &mut DocumentWriter, document: &RawDocument) -> Result<(), CommandError> {
+    let key = key_of(document)?;
+    command.push_document();
+    command.begin_document("q");
+    command.begin_document("_id");
+    command.append("$eq", key);
+    command.end();
+    command.end();
+    command.append_doc("u", document);
+    command.append_bool("upsert", true);
+    command.end();
+    Ok(())
 }
 
-fn upsert(collection: &str, batch: &[RawDocumentBuf]) -> Result<RawDocumentBuf, CommandError> {
-    let mut writer = DocumentWriter::new();
-    writer.append_str("update", collection);
-    writer.begin_array("updates");
-    for document in batch {
-        let key = key_of(document)?;
-        writer.push_document();
-        writer.begin_document("q");
-        writer.begin_document("_id");
-        writer.append("$eq", key);
-        writer.end();
-        writer.end();
-        writer.append_doc("u", document);
-        writer.append_bool("upsert", true);
-        writer.end();
-    }
-    writer.end();
-    Ok(writer.finish())
-}
-
-fn key_of(document: &RawDocumentBuf) -> Result<RawBsonRef<'_>, CommandError> {
+fn key_of(document: &RawDocument) -> Result<RawBsonRef<'_>, CommandError> {
     document
         .get("_id")
         .ok()

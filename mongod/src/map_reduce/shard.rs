@@ -12,7 +12,7 @@ use banyan_node::context::CommandContext;
 use banyan_node::cursors::Cursor;
 use banyan_node::cursors::first::{self, BatchOptions};
 use banyan_query::{ErrorKind, QueryError};
-use banyan_script::hosts::{Counters, Run as SortedRun};
+use banyan_script::hosts::{Counters, Run as SortedRun, SortedDocuments};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocumentBuf};
 
@@ -137,7 +137,7 @@ fn finish_shards(ctx: &CommandContext<'_>) -> CommandResult {
         .into_iter()
         .map(|address| {
             let cursor = ShardCursor::open(address, interrupt, client.clone());
-            Box::new(cursor) as Box<dyn Iterator<Item = Result<_, Failure>> + Send>
+            Box::new(cursor) as Box<dyn SortedDocuments<Failure>>
         })
         .collect();
     let mut job = start(ctx, &functions)?;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use banyan_execution::Interrupt;
 use banyan_node::errors;
+use banyan_script::hosts::SortedDocuments;
 use banyan_wire::behalf;
 use banyan_wire::{ClientError, CommandError, ErrorCode, Pool, PoolOptions};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
@@ -63,7 +64,8 @@ pub struct ShardCursor {
     interrupt: Interrupt,
     batches: mpsc::Receiver<Result<RawDocumentBuf, CommandError>>,
     runtime: Handle,
-    current: std::vec::IntoIter<RawDocumentBuf>,
+    batch: std::vec::IntoIter<RawDocumentBuf>,
+    current: RawDocumentBuf,
 }
 
 impl ShardCursor {
@@ -81,28 +83,29 @@ impl ShardCursor {
             interrupt: interrupt.clone(),
             batches,
             runtime,
-            current: Vec::new().into_iter(),
+            batch: Vec::new().into_iter(),
+            current: RawDocumentBuf::new(),
         }
     }
 }
 
-impl Iterator for ShardCursor {
-    type Item = Result<RawDocumentBuf, Failure>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+impl SortedDocuments<Failure> for ShardCursor {
+    fn advance(&mut self) -> Result<bool, Failure> {
         loop {
-            if let Some(document) = self.current.next() {
-                return Some(Ok(document));
+            if let Some(document) = self.batch.next() {
+                self.current = document;
+                return Ok(true);
             }
-            let reply = match self.next_batch()? {
-                Ok(reply) => reply,
-                Err(error) => return Some(Err(error.into())),
+            let Some(reply) = self.next_batch() else {
+                return Ok(false);
             };
-            match documents(&reply) {
-                Some(documents) => self.current = documents.into_iter(),
-                None => return Some(Err(malformed().into())),
-            }
+            let documents = documents(&reply?).ok_or_else(malformed)?;
+            self.batch = documents.into_iter();
         }
+    }
+
+    fn document(&self) -> &[u8] {
+        self.current.as_bytes()
     }
 }
 

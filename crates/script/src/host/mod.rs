@@ -25,7 +25,7 @@ pub use exit::EXIT_OUT_OF_MEMORY;
 pub(crate) use failure::EXCEEDED_MEMORY_LIMIT;
 pub(crate) use fields::fields_read;
 pub(crate) use job::JobSpec;
-pub(crate) use payload::{documents, next_document};
+pub(crate) use payload::next_document;
 
 use std::io::Read;
 use std::ops::RangeInclusive;

@@ -1,18 +1,19 @@
 //! One map-reduce job in one host.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::{self, JoinHandle};
 
-use banyan_document::Collator;
+use banyan_document::{Collator, field};
 use bson::raw::RawBsonRef;
 use bson::{RawDocument, RawDocumentBuf};
 
 use super::channel::{Channel, Interrupted};
 use super::error::{FirstError, JobError};
 use super::feeder::Feeder;
-use super::merge::{Group, Input, Merge};
+use super::merge::{Merge, SortedDocuments};
 use super::pool::Pool;
 use super::prints::Prints;
 use super::process::Host;
@@ -20,10 +21,8 @@ use super::runs::{Run, RunWriter, SpillBudget};
 use crate::frame::Kind;
 use crate::host::{JobSpec, fields_read};
 
-/// Groups are sent to be reduced in frames of about this size.
+/// Groups are sent to be reduced in frames of about this size; what needs no reducing counts as well.
 const GROUPS_FRAME_BYTES: usize = 128 << 10;
-/// A round that needs no reducing hands its documents on after so many.
-const READY_DOCUMENTS_MAX: usize = 4096;
 
 /// What to compute. Sources are function expressions, arrow functions or function bodies.
 #[derive(Debug, Clone, Default)]
@@ -182,7 +181,7 @@ impl MapReduceJob {
     /// value is finalized too.
     pub fn reduce<E: From<JobError>>(
         &mut self,
-        inputs: Vec<Input<E>>,
+        inputs: Vec<Box<dyn SortedDocuments<E>>>,
         last: bool,
     ) -> Reduced<'_, E> {
         let finalize = last && self.has_finalize;
@@ -193,7 +192,7 @@ impl MapReduceJob {
             finalize,
             existing: None,
             begun: VecDeque::new(),
-            ready: VecDeque::new(),
+            done: Done::default(),
             ended: false,
             failed: false,
         }
@@ -208,8 +207,9 @@ impl MapReduceJob {
             .into_iter()
             .map(|run| Box::new(run.documents()) as _)
             .collect();
-        for document in self.reduce::<JobError>(inputs, false) {
-            writer.append(document?.as_bytes())?;
+        let mut reduced = self.reduce::<JobError>(inputs, false);
+        while let Some(document) = reduced.next_document()? {
+            writer.append(document.as_bytes())?;
             keys += 1;
         }
         Ok((writer.finish()?, keys))
@@ -314,7 +314,7 @@ pub struct Reduced<'j, E> {
     existing: Option<Existing<E>>,
     /// What lanes work on, in key order; a lane has one of them at most.
     begun: VecDeque<Begun>,
-    ready: VecDeque<RawDocumentBuf>,
+    done: Done,
     /// The merge has no more.
     ended: bool,
     failed: bool,
@@ -323,13 +323,50 @@ pub struct Reduced<'j, E> {
 /// Groups that a lane was sent, and what lies between them.
 struct Begun {
     lane: usize,
-    slots: Vec<Slot>,
+    groups: Groups,
 }
 
-/// A document that is finished, or the place of one that a lane is working on.
-enum Slot {
-    Ready(RawDocumentBuf),
+/// Groups in the order of their keys.
+#[derive(Default)]
+struct Groups {
+    places: VecDeque<Place>,
+    /// The documents of which there is nothing to reduce, end to end.
+    ready: Vec<u8>,
+}
+
+/// Where the result of a group is.
+enum Place {
+    /// A document among those that were ready from the beginning.
+    Ready(Range<usize>),
+    /// The next one that comes back from the lane.
     Pending,
+}
+
+/// Results that wait to be handed out.
+#[derive(Default)]
+struct Done {
+    groups: Groups,
+    /// What the lane has sent back.
+    reduced: Vec<u8>,
+    /// How far that is handed out.
+    at: usize,
+}
+
+impl Done {
+    /// The next result; `None`: there is none here.
+    fn next(&mut self) -> Result<Option<&[u8]>, JobError> {
+        Ok(match self.groups.places.pop_front() {
+            None => None,
+            Some(Place::Ready(range)) => Some(&self.groups.ready[range]),
+            Some(Place::Pending) => {
+                let mut rest = self.reduced.get(self.at..).ok_or(JobError::Protocol)?;
+                let document = crate::host::next_document(&mut rest);
+                let document = document.map_err(|_| JobError::Protocol)?;
+                self.at += document.len();
+                Some(document)
+            }
+        })
+    }
 }
 
 impl<E: From<JobError>> Reduced<'_, E> {
@@ -339,34 +376,53 @@ impl<E: From<JobError>> Reduced<'_, E> {
         self
     }
 
+    /// The next result. After an error there is none.
+    pub fn next_document(&mut self) -> Result<Option<&RawDocument>, E> {
+        let next = self.advance();
+        self.failed |= next.is_err();
+        if !next? {
+            return Ok(None);
+        }
+        let document = self.done.next()?.ok_or(JobError::Protocol)?;
+        let document = RawDocument::from_bytes(document).map_err(|_| JobError::Protocol)?;
+        Ok(Some(document))
+    }
+
+    /// Has a result at hand. False: there are no more.
+    fn advance(&mut self) -> Result<bool, E> {
+        while self.done.groups.places.is_empty() {
+            if self.failed || (self.ended && self.begun.is_empty()) {
+                return Ok(false);
+            }
+            self.take_in()?;
+        }
+        Ok(true)
+    }
+
     /// Takes in what was begun first, and has its lane go on before anybody looks at the result.
-    fn advance(&mut self) -> Result<(), E> {
+    fn take_in(&mut self) -> Result<(), E> {
         if self.begun.is_empty() {
             for lane in 0..self.job.channels.len() {
                 self.begin(lane)?;
             }
         }
-        let Some(Begun { lane, slots }) = self.begun.pop_front() else {
+        let Some(Begun { lane, groups }) = self.begun.pop_front() else {
             return Ok(());
         };
-        let mut reduced = match slots.iter().any(|slot| matches!(slot, Slot::Pending)) {
-            true => self.receive(lane)?,
-            false => VecDeque::new(),
-        };
-        self.begin(lane)?;
-        for slot in slots {
-            let document = match slot {
-                Slot::Ready(document) => document,
-                Slot::Pending => reduced.pop_front().ok_or(JobError::Protocol)?,
-            };
-            self.ready.push_back(document);
+        let is_pending = |place: &Place| matches!(place, Place::Pending);
+        self.done.at = 0;
+        self.done.reduced.clear();
+        if groups.places.iter().any(is_pending) {
+            self.receive(lane)?;
         }
+        self.done.groups = groups;
+        self.begin(lane)?;
         Ok(())
     }
 
     /// Gives an idle lane the next groups, if there are any.
     fn begin(&mut self, lane: usize) -> Result<(), E> {
-        let (slots, payload) = self.plan()?;
+        let (groups, payload) = self.plan()?;
         if !payload.is_empty() {
             let kind = match self.finalize {
                 true => Kind::LastGroups,
@@ -374,87 +430,75 @@ impl<E: From<JobError>> Reduced<'_, E> {
             };
             self.job.channels[lane].send(kind, &payload)?;
         }
-        if !slots.is_empty() {
-            self.begun.push_back(Begun { lane, slots });
+        if !groups.places.is_empty() {
+            self.begun.push_back(Begun { lane, groups });
         }
         Ok(())
     }
 
-    /// The next groups, as many as make a frame.
-    fn plan(&mut self) -> Result<(Vec<Slot>, Vec<u8>), E> {
-        let mut slots = Vec::new();
+    /// The next groups, as many as make a frame: the number of documents of each, which share their
+    /// `_id`, and these.
+    fn plan(&mut self) -> Result<(Groups, Vec<u8>), E> {
+        let mut groups = Groups::default();
         let mut payload = Vec::new();
-        while !self.ended && payload.len() < GROUPS_FRAME_BYTES && slots.len() < READY_DOCUMENTS_MAX
-        {
-            let Some(group) = self.merge.next() else {
+        while !self.ended && payload.len() + groups.ready.len() < GROUPS_FRAME_BYTES {
+            let start = payload.len();
+            payload.extend_from_slice(&[0; 4]);
+            let documents = start + 4;
+            let mut count = self.merge.next_group(&mut payload)?;
+            if count == 0 {
+                payload.truncate(start);
                 self.ended = true;
                 break;
-            };
-            let group = self.join_existing(group?)?;
-            match <[RawDocumentBuf; 1]>::try_from(group.documents) {
-                Ok([only]) if !self.finalize => slots.push(Slot::Ready(only)),
-                Ok([only]) => {
-                    write_group(&mut payload, &[only]);
-                    slots.push(Slot::Pending);
-                }
-                Err(documents) => {
-                    write_group(&mut payload, &documents);
-                    slots.push(Slot::Pending);
-                }
             }
+            if let Some(existing) = self.existing_of(&payload[documents..])? {
+                payload.splice(documents..documents, existing.into_bytes());
+                count += 1;
+            }
+            if count == 1 && !self.finalize {
+                let at = groups.ready.len();
+                groups.ready.extend_from_slice(&payload[documents..]);
+                payload.truncate(start);
+                let range = at..groups.ready.len();
+                groups.places.push_back(Place::Ready(range));
+                continue;
+            }
+            payload[start..documents].copy_from_slice(&count.to_le_bytes());
+            groups.places.push_back(Place::Pending);
         }
-        Ok((slots, payload))
+        Ok((groups, payload))
     }
 
-    fn join_existing(&mut self, mut group: Group) -> Result<Group, E> {
-        if let Some(existing) = &mut self.existing
-            && let Some(first) = group.documents.first()
-        {
-            let key = first.get("_id").ok().flatten().ok_or(JobError::Protocol)?;
-            if let Some(document) = existing(key)? {
-                group.documents.insert(0, document);
-            }
-        }
-        Ok(group)
+    /// What is there already for the key of a group.
+    fn existing_of(&mut self, mut group: &[u8]) -> Result<Option<RawDocumentBuf>, E> {
+        let Some(existing) = &mut self.existing else {
+            return Ok(None);
+        };
+        let first = crate::host::next_document(&mut group).ok();
+        let first = first.and_then(|first| RawDocument::from_bytes(first).ok());
+        let key = first.and_then(|first| field(first, "_id"));
+        existing(key.ok_or(JobError::Protocol)?)
     }
 
-    fn receive(&mut self, lane: usize) -> Result<VecDeque<RawDocumentBuf>, JobError> {
-        let mut payload = Vec::new();
-        match self.job.channels[lane].receive(&mut payload)? {
+    fn receive(&mut self, lane: usize) -> Result<(), JobError> {
+        let reduced = &mut self.done.reduced;
+        match self.job.channels[lane].receive(reduced)? {
             Kind::Reduced => {}
             _ => return Err(JobError::Protocol),
         }
-        let (reduces, documents) = payload.split_first_chunk::<8>().ok_or(JobError::Protocol)?;
+        let reduces = reduced.first_chunk::<8>().ok_or(JobError::Protocol)?;
         self.job.reduces += i64::from_le_bytes(*reduces);
-        crate::host::documents(documents)
-            .map(|document| {
-                let document = document.map_err(|_| JobError::Protocol)?;
-                RawDocumentBuf::from_bytes(document.to_vec()).map_err(|_| JobError::Protocol)
-            })
-            .collect()
+        self.done.at = 8;
+        Ok(())
     }
 }
 
+/// The results, each by itself.
 impl<E: From<JobError>> Iterator for Reduced<'_, E> {
     type Item = Result<RawDocumentBuf, E>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.ready.is_empty() && !(self.failed || self.ended && self.begun.is_empty()) {
-            if let Err(error) = self.advance() {
-                self.failed = true;
-                return Some(Err(error));
-            }
-        }
-        self.ready.pop_front().map(Ok)
-    }
-}
-
-/// The number of the documents, which share their `_id`, and these.
-fn write_group(out: &mut Vec<u8>, documents: &[RawDocumentBuf]) {
-    // One for each run and shard, and one that was there before.
-    let count = u32::try_from(documents.len()).unwrap_or(u32::MAX);
-    out.extend_from_slice(&count.to_le_bytes());
-    for document in documents {
-        out.extend_from_slice(document.as_bytes());
+        let next = self.next_document().transpose()?;
+        Some(next.map(ToOwned::to_owned))
     }
 }

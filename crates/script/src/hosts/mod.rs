@@ -25,7 +25,7 @@ pub use channel::Interrupted;
 pub use error::JobError;
 pub use feeder::Feeder;
 pub use job::{Counters, Existing, MapReduceJob, MapReduceSpec, Mapped, Reduced};
-pub use merge::{Group, Merge};
+pub use merge::SortedDocuments;
 pub use options::HostOptions;
 pub use runs::Run;
 pub use session::{BegunCall, Session};

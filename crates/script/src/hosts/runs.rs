@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,6 +11,7 @@ use banyan_document::validate::stated_length;
 use bson::RawDocumentBuf;
 
 use super::error::JobError;
+use super::merge::SortedDocuments;
 use crate::host::next_document;
 
 /// What all runs of one job may hold in memory together.
@@ -84,52 +86,76 @@ impl Run {
     pub fn documents(self) -> RunDocuments {
         RunDocuments {
             memory: self.memory,
-            at: 0,
+            current: 0..0,
             file: self
                 .file
                 .map(|file| BufReader::with_capacity(256 << 10, file)),
+            is_of_file: false,
         }
     }
 }
 
 pub struct RunDocuments {
+    /// What lies in memory. Once that is read, the document that was read from the file.
     memory: Vec<u8>,
-    /// How far the memory is read. What follows it is in the file; no document lies in both.
-    at: usize,
+    /// Where in it the document lies that was come to.
+    current: Range<usize>,
+    /// What follows what lies in memory; no document lies in both.
     file: Option<BufReader<File>>,
+    is_of_file: bool,
 }
 
+impl<E: From<JobError>> SortedDocuments<E> for RunDocuments {
+    fn advance(&mut self) -> Result<bool, E> {
+        let start = self.current.end;
+        let mut rest = &self.memory[start..];
+        if !self.is_of_file && !rest.is_empty() {
+            let document = next_document(&mut rest).map_err(|_| JobError::Protocol)?;
+            self.current = start..start + document.len();
+            return Ok(true);
+        }
+        let Some(file) = &mut self.file else {
+            return Ok(false);
+        };
+        if file.fill_buf().map_err(spill_error)?.is_empty() {
+            return Ok(false);
+        }
+        self.is_of_file = true;
+        read_document(file, &mut self.memory)?;
+        self.current = 0..self.memory.len();
+        Ok(true)
+    }
+
+    fn document(&self) -> &[u8] {
+        &self.memory[self.current.clone()]
+    }
+}
+
+/// The documents, each by itself.
 impl Iterator for RunDocuments {
     type Item = Result<RawDocumentBuf, JobError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut rest = &self.memory[self.at..];
-        if !rest.is_empty() {
-            let document = next_document(&mut rest).map_err(|_| JobError::Protocol);
-            self.at = self.memory.len() - rest.len();
-            return Some(document.and_then(|document| owned(document.to_vec())));
-        }
-        let file = self.file.as_mut()?;
-        match file.fill_buf() {
-            Ok([]) => None,
-            Ok(_) => Some(read_document(file)),
-            Err(error) => Some(Err(spill_error(error))),
+        match SortedDocuments::<JobError>::advance(self) {
+            Ok(true) => {
+                let document = <Self as SortedDocuments<JobError>>::document(self).to_vec();
+                let document = RawDocumentBuf::from_bytes(document);
+                Some(document.map_err(|_| JobError::Protocol))
+            }
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
         }
     }
 }
 
-fn read_document(file: &mut BufReader<File>) -> Result<RawDocumentBuf, JobError> {
+fn read_document(file: &mut BufReader<File>, document: &mut Vec<u8>) -> Result<(), JobError> {
     let mut length = [0; 4];
     file.read_exact(&mut length).map_err(spill_error)?;
     let bytes = stated_length(&length).filter(|bytes| *bytes <= crate::frame::FRAME_BYTES_MAX);
-    let mut document = vec![0; bytes.ok_or(JobError::Protocol)?];
+    document.clear();
+    document.resize(bytes.ok_or(JobError::Protocol)?, 0);
     document[..4].copy_from_slice(&length);
-    file.read_exact(&mut document[4..]).map_err(spill_error)?;
-    owned(document)
-}
-
-fn owned(document: Vec<u8>) -> Result<RawDocumentBuf, JobError> {
-    RawDocumentBuf::from_bytes(document).map_err(|_| JobError::Protocol)
+    file.read_exact(&mut document[4..]).map_err(spill_error)
 }
 
 #[cfg(test)]
