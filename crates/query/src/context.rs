@@ -85,6 +85,13 @@ struct Failures {
 /// What is worked out for each binding of variables, with its place.
 type Placed = (Vec<usize>, Arc<dyn BoundConstant>);
 
+/// What constants have failed with that may turn out never to be evaluated.
+#[derive(Debug)]
+pub(crate) struct Aside {
+    first: Option<(Vec<usize>, QueryError)>,
+    bound: Vec<Placed>,
+}
+
 /// A constant once the variables around it are known.
 pub(crate) trait BoundConstant: Debug + Send + Sync {
     /// Fails as working it out does.
@@ -95,6 +102,20 @@ pub(crate) trait BoundConstant: Debug + Send + Sync {
 impl BoundConstant for QueryError {
     fn check(&self, _: &Variables) -> Result<(), QueryError> {
         Err(self.clone())
+    }
+}
+
+impl Failures {
+    /// The error comes back if no parser is there to tell it later.
+    fn add(&mut self, place: Vec<usize>, error: QueryError) -> Result<(), QueryError> {
+        if self.parsers == 0 {
+            return Err(error);
+        }
+        let first = self.first.as_ref();
+        if first.is_none_or(|(known, _)| place < *known) {
+            self.first = Some((place, error));
+        }
+        Ok(())
     }
 }
 
@@ -167,6 +188,39 @@ impl Folding {
         Ok((parsed?, failure.map(|(_, error)| error)))
     }
 
+    /// Parses; what its constants fail with counts only if it is put back.
+    pub(crate) fn set_aside<T>(
+        &self,
+        parse: impl FnOnce() -> Result<T, QueryError>,
+    ) -> Result<(T, Aside), QueryError> {
+        let (first, bound) = {
+            let mut failures = self.failures();
+            failures.parsers += 1;
+            let bound = failures.bound.as_mut().map(std::mem::take);
+            (failures.first.take(), bound)
+        };
+        let parsed = parse();
+        let mut failures = self.failures();
+        failures.parsers -= 1;
+        let aside = Aside {
+            first: std::mem::replace(&mut failures.first, first),
+            bound: std::mem::replace(&mut failures.bound, bound).unwrap_or_default(),
+        };
+        Ok((parsed?, aside))
+    }
+
+    /// What was set aside counts after all, behind what has failed before.
+    pub(crate) fn put_back(&self, aside: Aside) -> Result<(), QueryError> {
+        let mut failures = self.failures();
+        if let Some(bound) = &mut failures.bound {
+            bound.extend(aside.bound);
+        }
+        match aside.first {
+            Some((place, error)) => failures.add(place, error),
+            None => Ok(()),
+        }
+    }
+
     /// Parses what runs once for each binding of variables. MongoDB works its constants out each
     /// time, and the variables are constants then: those that may fail, in that order.
     pub(crate) fn for_bindings<T>(
@@ -220,19 +274,14 @@ impl Folding {
     /// A constant has failed; the error comes back if no parser is there to tell it later.
     pub(crate) fn failed(&self, error: QueryError) -> Result<(), QueryError> {
         let mut failures = self.failures();
-        if failures.parsers == 0 {
-            return Err(error);
-        }
         let place = failures.place.clone();
-        if let Some(bound) = &mut failures.bound {
+        if failures.parsers > 0
+            && let Some(bound) = &mut failures.bound
+        {
             bound.push((place, Arc::new(error)));
             return Ok(());
         }
-        let first = failures.first.as_ref();
-        if first.is_none_or(|(place, _)| failures.place < *place) {
-            failures.first = Some((failures.place.clone(), error));
-        }
-        Ok(())
+        failures.add(place, error)
     }
 
     fn failures(&self) -> MutexGuard<'_, Failures> {

@@ -7,6 +7,7 @@ use super::node::{ExpressionNode, Special};
 use super::operator::Operator;
 use super::parse::{NO_LIMIT, Parser, malformed};
 use super::value::{Value, error, is_nullish, is_true, items, type_name};
+use crate::context::Aside;
 use crate::error::{ErrorKind, QueryError};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -31,7 +32,7 @@ fn cond(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode
             then: next(),
             otherwise: next(),
         }
-        .decided());
+        .decided(parser));
     };
     let (mut test, mut then, mut otherwise) = (None, None, None);
     for element in document.iter() {
@@ -58,7 +59,7 @@ fn cond(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode
         then,
         otherwise,
     }
-    .decided())
+    .decided(parser))
 }
 
 /// What a test comes to, if it is a constant.
@@ -72,8 +73,8 @@ fn decision(test: &ExpressionNode) -> Option<bool> {
 
 impl Cond {
     /// The branch that is always taken, if there is one.
-    fn decided(self) -> ExpressionNode {
-        match decision(&self.test) {
+    fn decided(self, parser: &Parser<'_>) -> ExpressionNode {
+        match decision(&self.test).filter(|_| !parser.is_as_written()) {
             Some(true) => self.then,
             Some(false) => self.otherwise,
             None => ExpressionNode::special(self),
@@ -112,6 +113,9 @@ fn if_null(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionN
                 operands.len()
             ),
         );
+    }
+    if parser.is_as_written() {
+        return Ok(ExpressionNode::special(IfNull { operands }));
     }
     // A constant that has no value is never the result, and behind one that has nothing is reached.
     let mut needed: Vec<ExpressionNode> = Vec::with_capacity(operands.len());
@@ -175,6 +179,7 @@ fn switch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNo
             ),
         );
     };
+    let folding = parser.context.folding.clone();
     let (mut branches, mut default) = (Vec::new(), None);
     for element in document.iter() {
         let (name, value) = element.map_err(malformed)?;
@@ -193,7 +198,9 @@ fn switch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNo
                     ),
                 );
             }
-            ("default", value) => default = Some(parser.operand(value)?),
+            ("default", value) => {
+                default = Some(folding.set_aside(|| parser.operand(value))?);
+            }
             (other, _) => {
                 return error(40067, format!("$switch found an unknown argument: {other}"));
             }
@@ -202,38 +209,45 @@ fn switch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNo
     if branches.is_empty() {
         return error(40068, "$switch requires at least one branch");
     }
-    let decided = branches
-        .iter()
-        .all(|(case, _)| decision(case) == Some(false));
-    if decided && default.is_none() {
+    let default = match default {
+        // Its constants are evaluated first, even if it is never taken.
+        Some((default, aside)) => {
+            folding.put_back(aside)?;
+            Some(default)
+        }
+        None => None,
+    };
+    let mut switch = Switch {
+        branches: Vec::with_capacity(branches.len()),
+        default,
+    };
+    // The constants of branches that are never taken are not evaluated.
+    for ((case, in_case), (then, in_then)) in branches {
+        folding.put_back(in_case)?;
+        match decision(&case).filter(|_| !parser.is_as_written()) {
+            Some(false) => continue,
+            Some(true) => {
+                folding.put_back(in_then)?;
+                switch.default = Some(then);
+                break;
+            }
+            None => {
+                folding.put_back(in_then)?;
+                switch.branches.push((case, then));
+            }
+        }
+    }
+    if switch.branches.is_empty() {
+        if let Some(always) = switch.default {
+            return Ok(always);
+        }
         parser.failed(no_branch())?;
-    } else if default.is_none() && branches.iter().all(|(case, _)| case.is_bound()) {
-        let cases = branches.iter().map(|(case, _)| case.clone());
+    } else if switch.default.is_none() && switch.branches.iter().all(|(case, _)| case.is_bound()) {
+        let cases = switch.branches.iter().map(|(case, _)| case.clone());
         let cases = cases.collect();
         parser.note_bound(|| ExpressionNode::special(SomeBranch { cases }));
     }
-    Ok(Switch { branches, default }.decided())
-}
-
-impl Switch {
-    /// Without the branches that are never reached or taken; the one that is left, if it is always taken.
-    fn decided(self) -> ExpressionNode {
-        let (mut branches, mut default) = (Vec::new(), self.default);
-        for (case, then) in self.branches {
-            match decision(&case) {
-                Some(false) => {}
-                Some(true) => {
-                    default = Some(then);
-                    break;
-                }
-                None => branches.push((case, then)),
-            }
-        }
-        match default {
-            Some(default) if branches.is_empty() => default,
-            default => ExpressionNode::special(Switch { branches, default }),
-        }
-    }
+    Ok(ExpressionNode::special(switch))
 }
 
 fn no_branch() -> QueryError {
@@ -264,10 +278,11 @@ impl Special for SomeBranch {
     }
 }
 
+/// The case of a branch and what it comes to, each with what its constants have failed with.
 fn branch(
     value: RawBsonRef<'_>,
     parser: &mut Parser<'_>,
-) -> Result<(ExpressionNode, ExpressionNode), QueryError> {
+) -> Result<((ExpressionNode, Aside), (ExpressionNode, Aside)), QueryError> {
     let RawBsonRef::Document(document) = value else {
         return error(
             40062,
@@ -277,12 +292,13 @@ fn branch(
             ),
         );
     };
+    let folding = parser.context.folding.clone();
     let (mut case, mut then) = (None, None);
     for element in document.iter() {
         let (name, value) = element.map_err(malformed)?;
         match name.as_str() {
-            "case" => case = Some(parser.operand(value)?),
-            "then" => then = Some(parser.operand(value)?),
+            "case" => case = Some(folding.set_aside(|| parser.operand(value))?),
+            "then" => then = Some(folding.set_aside(|| parser.operand(value))?),
             other => {
                 return error(
                     40063,
