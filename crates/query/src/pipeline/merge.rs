@@ -155,7 +155,10 @@ impl<'a> Specification<'a> {
                 for element in elements(document) {
                     match (element.name(), element.value()) {
                         ("db" | "coll", value) if is_nullish(Some(value)) => {}
-                        ("db", RawBsonRef::String(database)) => self.database = Some(database),
+                        // Without a name it is the pipeline's own.
+                        ("db", RawBsonRef::String(database)) => {
+                            self.database = Some(database).filter(|name| !name.is_empty());
+                        }
                         ("coll", RawBsonRef::String(collection)) => self.collection = collection,
                         (name @ ("db" | "coll"), other) => return wrong_type(name, other),
                         (other, _) => return unknown("$merge.into", other),
