@@ -238,6 +238,38 @@ impl Operator {
         }
     }
 
+    /// The operands, with those of calls of the same operator among them in the place of these calls.
+    /// It may be put together in any way.
+    fn with_inner(&self, arguments: Vec<ExpressionNode>) -> Vec<ExpressionNode> {
+        // An only operand that is an array stands for its items.
+        let goes_into_one = matches!(
+            self.form,
+            Form::Positional {
+                operands: Operands::CommutativeTogether,
+                ..
+            }
+        );
+        let inner = |argument: &ExpressionNode| match argument {
+            ExpressionNode::Call(call) if call.operator == self.name => {
+                call.arguments.len() > 1 || !goes_into_one
+            }
+            _ => false,
+        };
+        if !arguments.iter().any(inner) {
+            return arguments;
+        }
+        let mut all = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            match &argument {
+                ExpressionNode::Call(call) if inner(&argument) => {
+                    all.extend(call.arguments.iter().cloned());
+                }
+                _ => all.push(argument),
+            }
+        }
+        all
+    }
+
     /// Reads what is written behind the name.
     pub fn parse(
         &self,
@@ -264,13 +296,15 @@ impl Operator {
                     | Operands::InTurn
                     | Operands::InTurnLater => arguments,
                     _ if parser.is_as_written() => arguments,
-                    Operands::Associative => join_neighbours(arguments, &call, parser)?,
+                    Operands::Associative => {
+                        join_neighbours(self.with_inner(arguments), &call, parser)?
+                    }
                     // Which of equal strings the set keeps depends on which of them is first.
                     Operands::Commutative if self.name == "$setUnion" && parser.collates() => {
-                        join_neighbours(arguments, &call, parser)?
+                        join_neighbours(self.with_inner(arguments), &call, parser)?
                     }
                     Operands::Commutative | Operands::CommutativeTogether => {
-                        join_all(arguments, &call, parser)?
+                        join_all(self.with_inner(arguments), &call, parser)?
                     }
                 };
                 Ok(call(arguments))
