@@ -92,6 +92,17 @@ pub(crate) struct Aside {
     bound: Vec<Placed>,
 }
 
+impl Aside {
+    /// Fails as the first of these constants does.
+    pub(crate) fn check(&self, variables: &Variables) -> Result<(), QueryError> {
+        if let Some((_, error)) = &self.first {
+            return Err(error.clone());
+        }
+        let mut bound = self.bound.iter();
+        bound.try_for_each(|(_, constant)| constant.check(variables))
+    }
+}
+
 /// A constant once the variables around it are known.
 pub(crate) trait BoundConstant: Debug + Send + Sync {
     /// Fails as working it out does.
@@ -202,10 +213,11 @@ impl Folding {
         let parsed = parse();
         let mut failures = self.failures();
         failures.parsers -= 1;
-        let aside = Aside {
+        let mut aside = Aside {
             first: std::mem::replace(&mut failures.first, first),
             bound: std::mem::replace(&mut failures.bound, bound).unwrap_or_default(),
         };
+        aside.bound.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok((parsed?, aside))
     }
 
@@ -240,6 +252,11 @@ impl Folding {
         bound.sort_by(|(a, _), (b, _)| a.cmp(b));
         let constants = bound.into_iter().map(|(_, constant)| constant);
         Ok((parsed?, constants.collect()))
+    }
+
+    /// Whether somebody asks for what is worked out for each binding of variables.
+    pub(crate) fn is_for_bindings(&self) -> bool {
+        self.failures().bound.is_some()
     }
 
     /// Takes note of what is a constant once the variables around it are known.
@@ -290,6 +307,21 @@ impl Folding {
             .failures
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Context {
+    /// Parses what MongoDB does not optimize: a constant that fails does so where it is evaluated, if
+    /// it is.
+    pub(crate) fn as_written<T>(
+        &self,
+        parse: impl FnOnce(&Context) -> Result<T, QueryError>,
+    ) -> Result<T, QueryError> {
+        let as_written = Context {
+            is_as_written: true,
+            ..self.clone()
+        };
+        self.folding.ignoring_failures(|| parse(&as_written))
     }
 }
 

@@ -8,6 +8,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::{Expression, check_variable_name, malformed};
+use crate::text::{SearchedIndex, TextContext};
 
 /// Adds the variables of a `let`. They are evaluated once, before any document is read; each may
 /// name those before it.
@@ -23,8 +24,12 @@ pub fn define(context: &mut Context, variables: &RawDocument) -> Result<(), Quer
         check_variable_name(name.as_str(), true)?;
         // MongoDB optimizes none of it.
         let around = std::mem::replace(&mut context.is_as_written, true);
+        // A score that is asked for is one of a document, whatever is searched for.
+        let elsewhere = TextContext::new(SearchedIndex::Elsewhere);
+        let text = context.text.replace(elsewhere);
         let value = evaluate(value, context);
         context.is_as_written = around;
+        context.text = text;
         let value = value?;
         context.variables.push((name.as_str().to_owned(), value));
     }

@@ -1,14 +1,17 @@
 //! $cond $ifNull $switch: only the branch that is taken is evaluated
 
+use std::sync::Arc;
+
 use bson::RawBsonRef;
 
 use super::env::Env;
 use super::node::{ExpressionNode, Special};
 use super::operator::Operator;
-use super::parse::{NO_LIMIT, Parser, malformed};
+use super::parse::{NO_LIMIT, OuterConstant, Parser, malformed};
 use super::value::{Value, error, is_nullish, is_true, items, type_name};
-use crate::context::Aside;
+use crate::context::{Aside, BoundConstant};
 use crate::error::{ErrorKind, QueryError};
+use crate::variables::Variables;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::special("$cond", cond),
@@ -209,45 +212,60 @@ fn switch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNo
     if branches.is_empty() {
         return error(40068, "$switch requires at least one branch");
     }
-    let default = match default {
-        // Its constants are evaluated first, even if it is never taken.
-        Some((default, aside)) => {
-            folding.put_back(aside)?;
-            Some(default)
-        }
-        None => None,
-    };
+    let is_bound = |case: &ExpressionNode| decision(case).is_none() && case.is_bound();
+    // Which branches are taken may be known once the variables around are.
+    let follows_variables = !parser.is_as_written()
+        && folding.is_for_bindings()
+        && branches
+            .iter()
+            .any(|((case, _), _): &(Operand, Operand)| is_bound(case));
+    let mut later = follows_variables.then(BoundSwitch::default);
     let mut switch = Switch {
         branches: Vec::with_capacity(branches.len()),
-        default,
+        default: None,
     };
-    // The constants of branches that are never taken are not evaluated.
+    if let Some((default, in_default)) = default {
+        // Its constants are evaluated first, even if it is never taken.
+        match &mut later {
+            Some(later) => later.default = Some(in_default),
+            None => folding.put_back(in_default)?,
+        }
+        switch.default = Some(default);
+    }
     for ((case, in_case), (then, in_then)) in branches {
-        folding.put_back(in_case)?;
-        match decision(&case).filter(|_| !parser.is_as_written()) {
-            Some(false) => continue,
+        let decided = decision(&case).filter(|_| !parser.is_as_written());
+        match &mut later {
+            Some(later) => later.branches.push(BoundBranch {
+                case: case.is_bound().then(|| parser.outer_constant(case.clone())),
+                in_case,
+                in_then,
+            }),
+            None => {
+                folding.put_back(in_case)?;
+                // The constants of a branch that is never taken are not evaluated.
+                if decided != Some(false) {
+                    folding.put_back(in_then)?;
+                }
+            }
+        }
+        match decided {
+            Some(false) => {}
             Some(true) => {
-                folding.put_back(in_then)?;
                 switch.default = Some(then);
                 break;
             }
-            None => {
-                folding.put_back(in_then)?;
-                switch.branches.push((case, then));
-            }
+            None => switch.branches.push((case, then)),
         }
     }
-    if switch.branches.is_empty() {
-        if let Some(always) = switch.default {
-            return Ok(always);
-        }
+    if let Some(later) = later {
+        folding.note_bound(|| Arc::new(later));
+    } else if switch.branches.is_empty() && switch.default.is_none() {
         parser.failed(no_branch())?;
-    } else if switch.default.is_none() && switch.branches.iter().all(|(case, _)| case.is_bound()) {
-        let cases = switch.branches.iter().map(|(case, _)| case.clone());
-        let cases = cases.collect();
-        parser.note_bound(|| ExpressionNode::special(SomeBranch { cases }));
     }
-    Ok(ExpressionNode::special(switch))
+    match switch.default {
+        Some(always) if switch.branches.is_empty() => Ok(always),
+        default => Ok(ExpressionNode::special(Switch { default, ..switch })),
+    }
 }
 
 fn no_branch() -> QueryError {
@@ -257,32 +275,54 @@ fn no_branch() -> QueryError {
     )
 }
 
-/// Fails if none of the cases is true.
-#[derive(Debug)]
-struct SomeBranch {
-    cases: Vec<ExpressionNode>,
+/// The constants of a `$switch`, of which the variables around decide which are evaluated.
+#[derive(Debug, Default)]
+struct BoundSwitch {
+    default: Option<Aside>,
+    branches: Vec<BoundBranch>,
 }
 
-impl Special for SomeBranch {
-    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
-        for case in &self.cases {
-            if is_true(case.evaluate(env)?) {
-                return Ok(None);
+#[derive(Debug)]
+struct BoundBranch {
+    /// `None`: it depends on a document.
+    case: Option<OuterConstant>,
+    in_case: Aside,
+    in_then: Aside,
+}
+
+impl BoundConstant for BoundSwitch {
+    fn check(&self, variables: &Variables) -> Result<(), QueryError> {
+        if let Some(default) = &self.default {
+            default.check(variables)?;
+        }
+        let mut may_be_taken = self.default.is_some();
+        for branch in &self.branches {
+            branch.in_case.check(variables)?;
+            let case = branch.case.as_ref();
+            match case.map(|case| case.look(variables, is_true)).transpose()? {
+                Some(false) => {}
+                Some(true) => return branch.in_then.check(variables),
+                None => {
+                    branch.in_then.check(variables)?;
+                    may_be_taken = true;
+                }
             }
         }
-        Err(no_branch())
-    }
-
-    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
-        self.cases.iter().for_each(visit);
+        match may_be_taken {
+            true => Ok(()),
+            false => Err(no_branch()),
+        }
     }
 }
 
-/// The case of a branch and what it comes to, each with what its constants have failed with.
+/// With what its constants have failed with.
+type Operand = (ExpressionNode, Aside);
+
+/// The case of a branch and what it comes to.
 fn branch(
     value: RawBsonRef<'_>,
     parser: &mut Parser<'_>,
-) -> Result<((ExpressionNode, Aside), (ExpressionNode, Aside)), QueryError> {
+) -> Result<(Operand, Operand), QueryError> {
     let RawBsonRef::Document(document) = value else {
         return error(
             40062,

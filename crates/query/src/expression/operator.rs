@@ -378,6 +378,7 @@ fn join_all(
     call: &MakeCall<'_>,
     parser: &Parser<'_>,
 ) -> Result<Vec<ExpressionNode>, QueryError> {
+    note_bound(&arguments, call, parser);
     let (constants, mut joined): (Vec<_>, Vec<_>) =
         arguments.into_iter().partition(ExpressionNode::is_fixed);
     if joined.is_empty() || constants.len() < 2 {
@@ -388,6 +389,17 @@ fn join_all(
     Ok(joined)
 }
 
+/// Variables of the `$lookup` stages around become constants, and are then put together with the others.
+/// Where there is nothing else, the whole call is a constant.
+fn note_bound(arguments: &[ExpressionNode], call: &MakeCall<'_>, parser: &Parser<'_>) {
+    let constants = || arguments.iter().filter(|argument| argument.is_bound());
+    let count = constants().count();
+    let are_fixed = constants().all(ExpressionNode::is_fixed);
+    if count > 1 && count < arguments.len() && !are_fixed {
+        parser.note_bound(|| call(constants().cloned().collect()));
+    }
+}
+
 /// What the operator makes of constants that stand beside each other, where they stood.
 fn join_neighbours(
     arguments: Vec<ExpressionNode>,
@@ -396,6 +408,13 @@ fn join_neighbours(
 ) -> Result<Vec<ExpressionNode>, QueryError> {
     if arguments.iter().all(ExpressionNode::is_fixed) {
         return Ok(arguments);
+    }
+    if !arguments.iter().all(ExpressionNode::is_bound) {
+        for run in arguments.split(|argument| !argument.is_bound()) {
+            if run.len() > 1 && !run.iter().all(ExpressionNode::is_fixed) {
+                parser.note_bound(|| call(run.to_vec()));
+            }
+        }
     }
     let (mut joined, mut constants) = (Vec::with_capacity(arguments.len()), Vec::new());
     let settle = |constants: &mut Vec<ExpressionNode>, joined: &mut Vec<ExpressionNode>| {

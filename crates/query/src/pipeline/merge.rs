@@ -453,17 +453,19 @@ fn variables(
             "'let' may not define a value for the reserved 'new' variable other than '$$ROOT'",
         );
     }
-    let mut variables = Vec::new();
-    for element in elements(written) {
-        check_variable_name(element.name(), true)?;
-        let expression = Expression::parse(element.value(), context)?;
-        variables.push((element.name().to_owned(), expression));
-    }
-    if new.is_none() {
-        let result = Expression::parse(RawBsonRef::String("$$ROOT"), context)?;
-        variables.push((NEW.to_owned(), result));
-    }
-    Ok(variables)
+    context.as_written(|context| {
+        let mut variables = Vec::new();
+        for element in elements(written) {
+            check_variable_name(element.name(), true)?;
+            let expression = Expression::parse(element.value(), context)?;
+            variables.push((element.name().to_owned(), expression));
+        }
+        if new.is_none() {
+            let result = Expression::parse(RawBsonRef::String("$$ROOT"), context)?;
+            variables.push((NEW.to_owned(), result));
+        }
+        Ok(variables)
+    })
 }
 
 impl MergePipeline {
