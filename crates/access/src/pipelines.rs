@@ -286,6 +286,8 @@ fn output(check: &Check<'_>, database: &str, target: RawBsonRef<'_>, actions: &[
             for part in elements(target) {
                 match (part.name(), part.value()) {
                     ("coll", RawBsonRef::String(name)) => names.push(name),
+                    // Without a name it is the pipeline's own.
+                    ("db", RawBsonRef::String("")) => databases.push(database),
                     ("db", RawBsonRef::String(name)) => databases.push(name),
                     _ => {}
                 }

@@ -292,7 +292,8 @@ fn output_of_pipeline(ctx: &CommandContext<'_>) -> Option<Namespace> {
     match target {
         RawBsonRef::String(name) => Some(Namespace::new(ctx.database(), name)),
         RawBsonRef::Document(target) => {
-            let database = target.get_str("db").unwrap_or(ctx.database());
+            let database = target.get_str("db").ok().filter(|name| !name.is_empty());
+            let database = database.unwrap_or(ctx.database());
             Some(Namespace::new(database, target.get_str("coll").ok()?))
         }
         _ => None,

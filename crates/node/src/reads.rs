@@ -174,6 +174,21 @@ pub fn query_context(
     Ok(context)
 }
 
+/// Adds what the stages of a view need, which are not in the request.
+pub fn add_needs_of_view(
+    ctx: &CommandContext<'_>,
+    collection: &str,
+    stages: &[&RawDocument],
+    context: &mut Context,
+) {
+    context.javascript = ctx.node.javascript(ctx.interrupt());
+    let hold = |name: &[u8]| stages.iter().any(|stage| names(stage.as_bytes(), &[name]));
+    context.names_metadata |= hold(b"$meta\0");
+    if context.text.is_none() && hold(b"$text\0") {
+        context.text = Some(text_context(ctx, collection));
+    }
+}
+
 /// The text index of a collection, if it has one.
 fn text_context(ctx: &CommandContext<'_>, collection: &str) -> TextContext {
     let (catalog, _) = ctx.view();
@@ -211,23 +226,26 @@ impl TextIndexes for KnownIndexes {
 
 /// Whether one of these operators may be in the request: what they need costs something, and few
 /// commands have them. Their names are given with the zero byte that ends them.
-fn may_hold(ctx: &CommandContext<'_>, names: &[&[u8]]) -> bool {
-    let holds = |mut bytes: &[u8]| {
-        while let Some(at) = bytes.iter().position(|byte| *byte == b'$') {
-            bytes = &bytes[at..];
-            if names.iter().any(|name| bytes.starts_with(name)) {
-                return true;
-            }
-            bytes = &bytes[1..];
-        }
-        false
-    };
+fn may_hold(ctx: &CommandContext<'_>, operators: &[&[u8]]) -> bool {
     let mut documents = ctx
         .request
         .sequences
         .iter()
         .flat_map(|sequence| sequence.docs());
-    holds(ctx.body().as_bytes()) || documents.any(|document| holds(document.as_bytes()))
+    names(ctx.body().as_bytes(), operators)
+        || documents.any(|document| names(document.as_bytes(), operators))
+}
+
+/// Whether one of these names may be in a document.
+fn names(mut bytes: &[u8], operators: &[&[u8]]) -> bool {
+    while let Some(at) = bytes.iter().position(|byte| *byte == b'$') {
+        bytes = &bytes[at..];
+        if operators.iter().any(|name| bytes.starts_with(name)) {
+            return true;
+        }
+        bytes = &bytes[1..];
+    }
+    false
 }
 
 /// Where a cursor goes on after it has been idle. A read of a certain time keeps to its state; one

@@ -85,6 +85,24 @@ struct Failures {
 /// What is worked out for each binding of variables, with its place.
 type Placed = (Vec<usize>, Arc<dyn BoundConstant>);
 
+/// What constants have failed with that may turn out never to be evaluated.
+#[derive(Debug)]
+pub(crate) struct Aside {
+    first: Option<(Vec<usize>, QueryError)>,
+    bound: Vec<Placed>,
+}
+
+impl Aside {
+    /// Fails as the first of these constants does.
+    pub(crate) fn check(&self, variables: &Variables) -> Result<(), QueryError> {
+        if let Some((_, error)) = &self.first {
+            return Err(error.clone());
+        }
+        let mut bound = self.bound.iter();
+        bound.try_for_each(|(_, constant)| constant.check(variables))
+    }
+}
+
 /// A constant once the variables around it are known.
 pub(crate) trait BoundConstant: Debug + Send + Sync {
     /// Fails as working it out does.
@@ -95,6 +113,20 @@ pub(crate) trait BoundConstant: Debug + Send + Sync {
 impl BoundConstant for QueryError {
     fn check(&self, _: &Variables) -> Result<(), QueryError> {
         Err(self.clone())
+    }
+}
+
+impl Failures {
+    /// The error comes back if no parser is there to tell it later.
+    fn add(&mut self, place: Vec<usize>, error: QueryError) -> Result<(), QueryError> {
+        if self.parsers == 0 {
+            return Err(error);
+        }
+        let first = self.first.as_ref();
+        if first.is_none_or(|(known, _)| place < *known) {
+            self.first = Some((place, error));
+        }
+        Ok(())
     }
 }
 
@@ -167,6 +199,40 @@ impl Folding {
         Ok((parsed?, failure.map(|(_, error)| error)))
     }
 
+    /// Parses; what its constants fail with counts only if it is put back.
+    pub(crate) fn set_aside<T>(
+        &self,
+        parse: impl FnOnce() -> Result<T, QueryError>,
+    ) -> Result<(T, Aside), QueryError> {
+        let (first, bound) = {
+            let mut failures = self.failures();
+            failures.parsers += 1;
+            let bound = failures.bound.as_mut().map(std::mem::take);
+            (failures.first.take(), bound)
+        };
+        let parsed = parse();
+        let mut failures = self.failures();
+        failures.parsers -= 1;
+        let mut aside = Aside {
+            first: std::mem::replace(&mut failures.first, first),
+            bound: std::mem::replace(&mut failures.bound, bound).unwrap_or_default(),
+        };
+        aside.bound.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok((parsed?, aside))
+    }
+
+    /// What was set aside counts after all, behind what has failed before.
+    pub(crate) fn put_back(&self, aside: Aside) -> Result<(), QueryError> {
+        let mut failures = self.failures();
+        if let Some(bound) = &mut failures.bound {
+            bound.extend(aside.bound);
+        }
+        match aside.first {
+            Some((place, error)) => failures.add(place, error),
+            None => Ok(()),
+        }
+    }
+
     /// Parses what runs once for each binding of variables. MongoDB works its constants out each
     /// time, and the variables are constants then: those that may fail, in that order.
     pub(crate) fn for_bindings<T>(
@@ -186,6 +252,11 @@ impl Folding {
         bound.sort_by(|(a, _), (b, _)| a.cmp(b));
         let constants = bound.into_iter().map(|(_, constant)| constant);
         Ok((parsed?, constants.collect()))
+    }
+
+    /// Whether somebody asks for what is worked out for each binding of variables.
+    pub(crate) fn is_for_bindings(&self) -> bool {
+        self.failures().bound.is_some()
     }
 
     /// Takes note of what is a constant once the variables around it are known.
@@ -220,19 +291,14 @@ impl Folding {
     /// A constant has failed; the error comes back if no parser is there to tell it later.
     pub(crate) fn failed(&self, error: QueryError) -> Result<(), QueryError> {
         let mut failures = self.failures();
-        if failures.parsers == 0 {
-            return Err(error);
-        }
         let place = failures.place.clone();
-        if let Some(bound) = &mut failures.bound {
+        if failures.parsers > 0
+            && let Some(bound) = &mut failures.bound
+        {
             bound.push((place, Arc::new(error)));
             return Ok(());
         }
-        let first = failures.first.as_ref();
-        if first.is_none_or(|(place, _)| failures.place < *place) {
-            failures.first = Some((failures.place.clone(), error));
-        }
-        Ok(())
+        failures.add(place, error)
     }
 
     fn failures(&self) -> MutexGuard<'_, Failures> {
@@ -241,6 +307,21 @@ impl Folding {
             .failures
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Context {
+    /// Parses what MongoDB does not optimize: a constant that fails does so where it is evaluated, if
+    /// it is.
+    pub(crate) fn as_written<T>(
+        &self,
+        parse: impl FnOnce(&Context) -> Result<T, QueryError>,
+    ) -> Result<T, QueryError> {
+        let as_written = Context {
+            is_as_written: true,
+            ..self.clone()
+        };
+        self.folding.ignoring_failures(|| parse(&as_written))
     }
 }
 

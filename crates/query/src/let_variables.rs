@@ -8,6 +8,7 @@ use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::{Expression, check_variable_name, malformed};
+use crate::text::{SearchedIndex, TextContext};
 
 /// Adds the variables of a `let`. They are evaluated once, before any document is read; each may
 /// name those before it.
@@ -21,7 +22,15 @@ pub fn define(context: &mut Context, variables: &RawDocument) -> Result<(), Quer
             ));
         }
         check_variable_name(name.as_str(), true)?;
-        let value = evaluate(value, context)?;
+        // MongoDB optimizes none of it.
+        let around = std::mem::replace(&mut context.is_as_written, true);
+        // A score that is asked for is one of a document, whatever is searched for.
+        let elsewhere = TextContext::new(SearchedIndex::Elsewhere);
+        let text = context.text.replace(elsewhere);
+        let value = evaluate(value, context);
+        context.is_as_written = around;
+        context.text = text;
+        let value = value?;
         context.variables.push((name.as_str().to_owned(), value));
     }
     Ok(())
@@ -29,8 +38,8 @@ pub fn define(context: &mut Context, variables: &RawDocument) -> Result<(), Quer
 
 fn evaluate(value: RawBsonRef<'_>, context: &Context) -> Result<Option<bson::RawBson>, QueryError> {
     let parse = || Expression::parse(value, context);
-    // Whether it reads a document is told before what its constants fail with.
-    let (expression, failure) = context.folding.keeping_failure(parse)?;
+    // A constant that fails does so where it is evaluated, if it is.
+    let expression = context.folding.ignoring_failures(parse)?;
     let mut paths = BTreeSet::new();
     let reads_all = !expression.dependencies(&mut paths);
     if reads_all || !paths.is_empty() {
@@ -40,10 +49,7 @@ fn evaluate(value: RawBsonRef<'_>, context: &Context) -> Result<Option<bson::Raw
              Command Let Expressions run before the query examines any documents.",
         ));
     }
-    match failure {
-        Some(failure) => Err(failure),
-        None => expression.evaluate_owned(&RawDocumentBuf::new()),
-    }
+    expression.evaluate_owned(&RawDocumentBuf::new())
 }
 
 /// Variables of which the server says what they are, once for each command.

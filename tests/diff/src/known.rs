@@ -59,6 +59,8 @@ enum Proof {
     Chance,
     /// One answers as the other does once a condition or an order stands further ahead.
     Ahead,
+    /// Both answer alike once no value that is put into an array is missing.
+    Present,
 }
 
 /// How often a case is played again to show that its answer is one of chance.
@@ -141,6 +143,10 @@ impl Known {
             }),
             Some(Proof::FoundDocuments) => witness.finds_what_is_counted(case),
             Some(Proof::Chance) => (0..TRIES).any(|_| witness.agrees(case)),
+            Some(Proof::Present) => {
+                let changed = proof::with_values_present(case);
+                changed != *case && witness.agrees(&changed)
+            }
             Some(Proof::Ahead) => {
                 let changed = proof::with_a_stage_ahead(case);
                 changed
@@ -214,6 +220,7 @@ impl Entry {
                     "found documents" => Proof::FoundDocuments,
                     "chance" => Proof::Chance,
                     "ahead" => Proof::Ahead,
+                    "present" => Proof::Present,
                     _ => bail!("{value} is no proof"),
                 });
             }

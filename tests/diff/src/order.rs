@@ -152,9 +152,11 @@ impl Walk {
                 };
                 self.unique_id &= !touches && !name.starts_with("$replace");
             }
-            "$unwind" | "$unionWith" => {
+            "$unwind" => self.unique_id = false,
+            "$unionWith" => {
                 self.unique_id = false;
-                self.sorted &= name == "$unwind";
+                self.sorted = false;
+                self.loose |= makes_loose_arrays(argument);
             }
             "$lookup" | "$graphLookup" => self.loose = true,
             "$facet" => {
@@ -210,6 +212,20 @@ impl Walk {
         self.loose |= text.contains("$addToSet");
         self.loose |= !self.sorted && text.contains("$push");
     }
+}
+
+/// Whether the pipeline of a stage makes arrays without an order.
+fn makes_loose_arrays(argument: &Bson) -> bool {
+    let stages = argument
+        .as_document()
+        .and_then(|argument| argument.get_array("pipeline").ok());
+    let mut inner = Walk::default();
+    for stage in stages.into_iter().flatten() {
+        if let Some((name, argument)) = stage.as_document().and_then(|s| s.iter().next()) {
+            inner.stage(name, argument);
+        }
+    }
+    inner.loose
 }
 
 fn is_along(fields: &Bson) -> bool {
@@ -330,6 +346,14 @@ mod tests {
         holds(
             &pipeline("{$group: {_id: 1, a: {$push: 1}}}"),
             Order::LooseArrays,
+        );
+        holds(
+            &pipeline("{$unionWith: {coll: \"d\", pipeline: [{$lookup: {}}]}}"),
+            Order::LooseArrays,
+        );
+        holds(
+            &pipeline("{$unionWith: {coll: \"d\", pipeline: [{$match: {}}]}}"),
+            Order::Multiset,
         );
         holds(
             &pipeline("{$group: {_id: 1, a: {$first: \"$a\"}}}"),

@@ -177,6 +177,35 @@ impl<A: FnMut(&Case) -> Option<Faults>> Search<A> {
     }
 }
 
+/// The case with null where `$push` and `$addToSet` have a missing value.
+pub fn with_values_present(case: &Case) -> Case {
+    fn changed(value: &Bson) -> Bson {
+        match value {
+            Bson::Document(document) => {
+                let fields = document.iter().map(|(name, value)| {
+                    let value = match name.as_str() {
+                        "$push" | "$addToSet" => {
+                            Bson::Document(doc! { "$ifNull": [value.clone(), Bson::Null] })
+                        }
+                        _ => changed(value),
+                    };
+                    (name.clone(), value)
+                });
+                Bson::Document(fields.collect())
+            }
+            Bson::Array(items) => Bson::Array(items.iter().map(changed).collect()),
+            value => value.clone(),
+        }
+    }
+    let fields = case.command.iter();
+    Case {
+        command: fields
+            .map(|(name, value)| (name.clone(), changed(value)))
+            .collect(),
+        ..case.clone()
+    }
+}
+
 /// Pipelines in which a condition or an order also stands further ahead that are looked at.
 const AHEAD: usize = 120;
 
@@ -465,6 +494,17 @@ mod tests {
         };
         let expected = [ahead("{a: 1, b: 2}"), ahead("{a: 1}"), ahead("{b: 2}")];
         assert_eq!(made, expected);
+    }
+
+    #[test]
+    fn values_that_are_never_missing() {
+        let pipeline = "[{$setWindowFields: {output: {x: {$push: \"$a\", window: {}}}}}]";
+        let case = case(&format!("{{aggregate: \"c\", pipeline: {pipeline}}}"));
+        let made = notation::print_document(&with_values_present(&case).command);
+        assert!(
+            made.contains("{$push: {$ifNull: [\"$a\", null]}, window: {}}"),
+            "{made}"
+        );
     }
 
     #[test]

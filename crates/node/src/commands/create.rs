@@ -88,16 +88,23 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
         () if views::is_view(&node.replica, &namespace).unwrap_or(false) => is_view(&namespace),
         () => error,
     };
+    Others::check(ctx)?;
+    let given = |name| ctx.field(name).is_some_and(|field| !field.is_null());
+    let collation = match collation(ctx) {
+        // Both are looked at before the collection is looked for.
+        Err(error) if given("viewOn") || given("idIndex") => return Err(error),
+        collation => collation,
+    };
+    let collation =
+        collation.map(|collation| collation.map(|collator| collator.collation().to_document()));
+    if let Ok(collation) = &collation {
+        Others::check_id_collation(ctx, collation.as_deref())?;
+    }
     refuse_unindexed_clustered(ctx).map_err(late)?;
+    refuse_clustered_with_id_index(ctx).map_err(late)?;
     let clustered = ctx.field(CLUSTERED).map(clustered::parse).transpose();
     let clustered = clustered.map_err(late)?.flatten();
-    let collation = match collation(ctx) {
-        Err(error) if ctx.field("viewOn").is_none_or(|field| field.is_null()) => {
-            return Err(late(error));
-        }
-        collation => collation?.map(|collator| collator.collation().to_document()),
-    };
-    Others::check(ctx, collation.as_deref())?;
+    let collation = collation.map_err(late)?;
     let others = Others::parse(ctx).map_err(late)?;
     let done = || {
         let mut reply = RawDocumentBuf::new();
@@ -107,12 +114,6 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
         reply.append(cstr!("ok"), 1.0);
         reply
     };
-    if clustered.is_some() && ctx.field("idIndex").is_some_and(|field| !field.is_null()) {
-        return Err(late(CommandError::new(
-            ErrorCode::InvalidOptions,
-            "The 'clusteredIndex' option is not supported with the 'idIndex' option",
-        )));
-    }
     let seconds = ctx.field(EXPIRE).filter(|field| !field.is_null());
     let seconds = seconds.map(clustered::parse_seconds).transpose();
     let seconds = seconds.map_err(late)?;
@@ -363,6 +364,19 @@ fn refuse_expiration(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
         ErrorCode::InvalidOptions,
         "'expireAfterSeconds' is only supported on time-series collections or when the \
          'clusteredIndex' option is specified",
+    ))
+}
+
+/// A clustered index is the index over `_id`, which is told before what is wrong with either.
+fn refuse_clustered_with_id_index(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+    let given = |name| ctx.field(name).filter(|field| !field.is_null());
+    let is_document = |field: Field<'_>| matches!(field.value, RawBsonRef::Document(_));
+    if given("idIndex").is_none() || !given(CLUSTERED).is_some_and(is_document) {
+        return Ok(());
+    }
+    Err(CommandError::new(
+        ErrorCode::InvalidOptions,
+        "The 'clusteredIndex' option is not supported with the 'idIndex' option",
     ))
 }
 

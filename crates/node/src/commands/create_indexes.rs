@@ -493,6 +493,8 @@ fn in_collection(
 ) -> Result<RawDocumentBuf, CommandError> {
     let wanted = match spec.get_document("collation") {
         Ok(named) => Some(named.to_owned()).filter(|named| *named != specification::simple()),
+        // The first format of keys knows no collations.
+        Err(_) if spec.get_i32("v").is_ok_and(|version| version == 1) => None,
         Err(_) => default.clone(),
     };
     let is_id = spec

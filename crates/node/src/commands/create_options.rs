@@ -24,12 +24,8 @@ pub struct Others {
 }
 
 impl Others {
-    /// Looks at those that can be judged whether or not there is such a collection. It is to have
-    /// this collation.
-    pub fn check(
-        ctx: &CommandContext<'_>,
-        collation: Option<&RawDocument>,
-    ) -> Result<(), CommandError> {
+    /// Looks at those that can be judged whether or not there is such a collection.
+    pub fn check(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
         let given = |name| ctx.field(name).filter(|field: &Field<'_>| !field.is_null());
         if let Some(field) = given("flags") {
             field.i64()?;
@@ -39,7 +35,15 @@ impl Others {
         }
         given("indexOptionDefaults")
             .map(index_defaults)
-            .transpose()?;
+            .transpose()
+            .map(drop)
+    }
+
+    /// Whether the index over `_id` has the collation of the collection, which is to be this one.
+    pub fn check_id_collation(
+        ctx: &CommandContext<'_>,
+        collation: Option<&RawDocument>,
+    ) -> Result<(), CommandError> {
         match id_index(ctx) {
             Some(field) => check_id_collation(field.document()?, collation),
             None => Ok(()),
@@ -52,7 +56,7 @@ impl Others {
             return Ok(());
         };
         let given = |name| ctx.field(name).is_some_and(|field| !field.is_null());
-        if given("autoIndexId") && !given(CLUSTERED) {
+        if given("autoIndexId") {
             return Err(invalid("'idIndex' is not allowed with 'autoIndexId'"));
         }
         let index = field.document()?;

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
+use banyan_query::Context;
 use banyan_query::pipeline::Pipeline;
+use banyan_query::text::{SearchedIndex, TextContext};
 use banyan_query::view::graph::{self, Node};
 use banyan_query::view::{self, View};
 use banyan_replication::locks::Lock;
@@ -143,9 +145,13 @@ fn check(ctx: &CommandContext<'_>, name: &Namespace, view: &View) -> Result<(), 
     ctx.interrupt();
     let database = name.database();
     let stages: Vec<&RawDocument> = view.stages.iter().map(|stage| &**stage).collect();
-    let context = query_context(ctx, &view.on, None, view.collator.clone())?;
+    let context = Context {
+        // What is searched in is looked for once the view is read.
+        text: Some(TextContext::new(SearchedIndex::Elsewhere)),
+        ..query_context(ctx, &view.on, None, view.collator.clone())?
+    };
     let parsed = refuse_stages(ctx, name, &stages)
-        .and_then(|()| Pipeline::parse(&stages, &context).map_err(errors::query));
+        .and_then(|()| Pipeline::parse_of_view(&stages, &context).map_err(errors::query));
     let pipeline = parsed.map_err(|error| match error.code {
         // What is no stage at all is noticed before anything else.
         ErrorCode::Location(40323 | 40324) => error,

@@ -1,13 +1,17 @@
 //! $cond $ifNull $switch: only the branch that is taken is evaluated
 
+use std::sync::Arc;
+
 use bson::RawBsonRef;
 
 use super::env::Env;
 use super::node::{ExpressionNode, Special};
 use super::operator::Operator;
-use super::parse::{NO_LIMIT, Parser, malformed};
+use super::parse::{NO_LIMIT, OuterConstant, Parser, malformed};
 use super::value::{Value, error, is_nullish, is_true, items, type_name};
+use crate::context::{Aside, BoundConstant};
 use crate::error::{ErrorKind, QueryError};
+use crate::variables::Variables;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::special("$cond", cond),
@@ -31,7 +35,7 @@ fn cond(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode
             then: next(),
             otherwise: next(),
         }
-        .decided());
+        .decided(parser));
     };
     let (mut test, mut then, mut otherwise) = (None, None, None);
     for element in document.iter() {
@@ -58,7 +62,7 @@ fn cond(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode
         then,
         otherwise,
     }
-    .decided())
+    .decided(parser))
 }
 
 /// What a test comes to, if it is a constant.
@@ -72,8 +76,8 @@ fn decision(test: &ExpressionNode) -> Option<bool> {
 
 impl Cond {
     /// The branch that is always taken, if there is one.
-    fn decided(self) -> ExpressionNode {
-        match decision(&self.test) {
+    fn decided(self, parser: &Parser<'_>) -> ExpressionNode {
+        match decision(&self.test).filter(|_| !parser.is_as_written()) {
             Some(true) => self.then,
             Some(false) => self.otherwise,
             None => ExpressionNode::special(self),
@@ -112,6 +116,9 @@ fn if_null(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionN
                 operands.len()
             ),
         );
+    }
+    if parser.is_as_written() {
+        return Ok(ExpressionNode::special(IfNull { operands }));
     }
     // A constant that has no value is never the result, and behind one that has nothing is reached.
     let mut needed: Vec<ExpressionNode> = Vec::with_capacity(operands.len());
@@ -175,6 +182,7 @@ fn switch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNo
             ),
         );
     };
+    let folding = parser.context.folding.clone();
     let (mut branches, mut default) = (Vec::new(), None);
     for element in document.iter() {
         let (name, value) = element.map_err(malformed)?;
@@ -193,7 +201,9 @@ fn switch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNo
                     ),
                 );
             }
-            ("default", value) => default = Some(parser.operand(value)?),
+            ("default", value) => {
+                default = Some(folding.set_aside(|| parser.operand(value))?);
+            }
             (other, _) => {
                 return error(40067, format!("$switch found an unknown argument: {other}"));
             }
@@ -202,37 +212,59 @@ fn switch(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNo
     if branches.is_empty() {
         return error(40068, "$switch requires at least one branch");
     }
-    let decided = branches
-        .iter()
-        .all(|(case, _)| decision(case) == Some(false));
-    if decided && default.is_none() {
-        parser.failed(no_branch())?;
-    } else if default.is_none() && branches.iter().all(|(case, _)| case.is_bound()) {
-        let cases = branches.iter().map(|(case, _)| case.clone());
-        let cases = cases.collect();
-        parser.note_bound(|| ExpressionNode::special(SomeBranch { cases }));
+    let is_bound = |case: &ExpressionNode| decision(case).is_none() && case.is_bound();
+    // Which branches are taken may be known once the variables around are.
+    let follows_variables = !parser.is_as_written()
+        && folding.is_for_bindings()
+        && branches
+            .iter()
+            .any(|((case, _), _): &(Operand, Operand)| is_bound(case));
+    let mut later = follows_variables.then(BoundSwitch::default);
+    let mut switch = Switch {
+        branches: Vec::with_capacity(branches.len()),
+        default: None,
+    };
+    if let Some((default, in_default)) = default {
+        // Its constants are evaluated first, even if it is never taken.
+        match &mut later {
+            Some(later) => later.default = Some(in_default),
+            None => folding.put_back(in_default)?,
+        }
+        switch.default = Some(default);
     }
-    Ok(Switch { branches, default }.decided())
-}
-
-impl Switch {
-    /// Without the branches that are never reached or taken; the one that is left, if it is always taken.
-    fn decided(self) -> ExpressionNode {
-        let (mut branches, mut default) = (Vec::new(), self.default);
-        for (case, then) in self.branches {
-            match decision(&case) {
-                Some(false) => {}
-                Some(true) => {
-                    default = Some(then);
-                    break;
+    for ((case, in_case), (then, in_then)) in branches {
+        let decided = decision(&case).filter(|_| !parser.is_as_written());
+        match &mut later {
+            Some(later) => later.branches.push(BoundBranch {
+                case: case.is_bound().then(|| parser.outer_constant(case.clone())),
+                in_case,
+                in_then,
+            }),
+            None => {
+                folding.put_back(in_case)?;
+                // The constants of a branch that is never taken are not evaluated.
+                if decided != Some(false) {
+                    folding.put_back(in_then)?;
                 }
-                None => branches.push((case, then)),
             }
         }
-        match default {
-            Some(default) if branches.is_empty() => default,
-            default => ExpressionNode::special(Switch { branches, default }),
+        match decided {
+            Some(false) => {}
+            Some(true) => {
+                switch.default = Some(then);
+                break;
+            }
+            None => switch.branches.push((case, then)),
         }
+    }
+    if let Some(later) = later {
+        folding.note_bound(|| Arc::new(later));
+    } else if switch.branches.is_empty() && switch.default.is_none() {
+        parser.failed(no_branch())?;
+    }
+    match switch.default {
+        Some(always) if switch.branches.is_empty() => Ok(always),
+        default => Ok(ExpressionNode::special(Switch { default, ..switch })),
     }
 }
 
@@ -243,31 +275,54 @@ fn no_branch() -> QueryError {
     )
 }
 
-/// Fails if none of the cases is true.
-#[derive(Debug)]
-struct SomeBranch {
-    cases: Vec<ExpressionNode>,
+/// The constants of a `$switch`, of which the variables around decide which are evaluated.
+#[derive(Debug, Default)]
+struct BoundSwitch {
+    default: Option<Aside>,
+    branches: Vec<BoundBranch>,
 }
 
-impl Special for SomeBranch {
-    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>, QueryError> {
-        for case in &self.cases {
-            if is_true(case.evaluate(env)?) {
-                return Ok(None);
+#[derive(Debug)]
+struct BoundBranch {
+    /// `None`: it depends on a document.
+    case: Option<OuterConstant>,
+    in_case: Aside,
+    in_then: Aside,
+}
+
+impl BoundConstant for BoundSwitch {
+    fn check(&self, variables: &Variables) -> Result<(), QueryError> {
+        if let Some(default) = &self.default {
+            default.check(variables)?;
+        }
+        let mut may_be_taken = self.default.is_some();
+        for branch in &self.branches {
+            branch.in_case.check(variables)?;
+            let case = branch.case.as_ref();
+            match case.map(|case| case.look(variables, is_true)).transpose()? {
+                Some(false) => {}
+                Some(true) => return branch.in_then.check(variables),
+                None => {
+                    branch.in_then.check(variables)?;
+                    may_be_taken = true;
+                }
             }
         }
-        Err(no_branch())
-    }
-
-    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
-        self.cases.iter().for_each(visit);
+        match may_be_taken {
+            true => Ok(()),
+            false => Err(no_branch()),
+        }
     }
 }
 
+/// With what its constants have failed with.
+type Operand = (ExpressionNode, Aside);
+
+/// The case of a branch and what it comes to.
 fn branch(
     value: RawBsonRef<'_>,
     parser: &mut Parser<'_>,
-) -> Result<(ExpressionNode, ExpressionNode), QueryError> {
+) -> Result<(Operand, Operand), QueryError> {
     let RawBsonRef::Document(document) = value else {
         return error(
             40062,
@@ -277,12 +332,13 @@ fn branch(
             ),
         );
     };
+    let folding = parser.context.folding.clone();
     let (mut case, mut then) = (None, None);
     for element in document.iter() {
         let (name, value) = element.map_err(malformed)?;
         match name.as_str() {
-            "case" => case = Some(parser.operand(value)?),
-            "then" => then = Some(parser.operand(value)?),
+            "case" => case = Some(folding.set_aside(|| parser.operand(value))?),
+            "then" => then = Some(folding.set_aside(|| parser.operand(value))?),
             other => {
                 return error(
                     40063,

@@ -238,6 +238,38 @@ impl Operator {
         }
     }
 
+    /// The operands, with those of calls of the same operator among them in the place of these calls.
+    /// It may be put together in any way.
+    fn with_inner(&self, arguments: Vec<ExpressionNode>) -> Vec<ExpressionNode> {
+        // An only operand that is an array stands for its items.
+        let goes_into_one = matches!(
+            self.form,
+            Form::Positional {
+                operands: Operands::CommutativeTogether,
+                ..
+            }
+        );
+        let inner = |argument: &ExpressionNode| match argument {
+            ExpressionNode::Call(call) if call.operator == self.name => {
+                call.arguments.len() > 1 || !goes_into_one
+            }
+            _ => false,
+        };
+        if !arguments.iter().any(inner) {
+            return arguments;
+        }
+        let mut all = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            match &argument {
+                ExpressionNode::Call(call) if inner(&argument) => {
+                    all.extend(call.arguments.iter().cloned());
+                }
+                _ => all.push(argument),
+            }
+        }
+        all
+    }
+
     /// Reads what is written behind the name.
     pub fn parse(
         &self,
@@ -264,13 +296,15 @@ impl Operator {
                     | Operands::InTurn
                     | Operands::InTurnLater => arguments,
                     _ if parser.is_as_written() => arguments,
-                    Operands::Associative => join_neighbours(arguments, &call, parser)?,
+                    Operands::Associative => {
+                        join_neighbours(self.with_inner(arguments), &call, parser)?
+                    }
                     // Which of equal strings the set keeps depends on which of them is first.
                     Operands::Commutative if self.name == "$setUnion" && parser.collates() => {
-                        join_neighbours(arguments, &call, parser)?
+                        join_neighbours(self.with_inner(arguments), &call, parser)?
                     }
                     Operands::Commutative | Operands::CommutativeTogether => {
-                        join_all(arguments, &call, parser)?
+                        join_all(self.with_inner(arguments), &call, parser)?
                     }
                 };
                 Ok(call(arguments))
@@ -344,6 +378,7 @@ fn join_all(
     call: &MakeCall<'_>,
     parser: &Parser<'_>,
 ) -> Result<Vec<ExpressionNode>, QueryError> {
+    note_bound(&arguments, call, parser);
     let (constants, mut joined): (Vec<_>, Vec<_>) =
         arguments.into_iter().partition(ExpressionNode::is_fixed);
     if joined.is_empty() || constants.len() < 2 {
@@ -354,6 +389,17 @@ fn join_all(
     Ok(joined)
 }
 
+/// Variables of the `$lookup` stages around become constants, and are then put together with the others.
+/// Where there is nothing else, the whole call is a constant.
+fn note_bound(arguments: &[ExpressionNode], call: &MakeCall<'_>, parser: &Parser<'_>) {
+    let constants = || arguments.iter().filter(|argument| argument.is_bound());
+    let count = constants().count();
+    let are_fixed = constants().all(ExpressionNode::is_fixed);
+    if count > 1 && count < arguments.len() && !are_fixed {
+        parser.note_bound(|| call(constants().cloned().collect()));
+    }
+}
+
 /// What the operator makes of constants that stand beside each other, where they stood.
 fn join_neighbours(
     arguments: Vec<ExpressionNode>,
@@ -362,6 +408,13 @@ fn join_neighbours(
 ) -> Result<Vec<ExpressionNode>, QueryError> {
     if arguments.iter().all(ExpressionNode::is_fixed) {
         return Ok(arguments);
+    }
+    if !arguments.iter().all(ExpressionNode::is_bound) {
+        for run in arguments.split(|argument| !argument.is_bound()) {
+            if run.len() > 1 && !run.iter().all(ExpressionNode::is_fixed) {
+                parser.note_bound(|| call(run.to_vec()));
+            }
+        }
     }
     let (mut joined, mut constants) = (Vec::with_capacity(arguments.len()), Vec::new());
     let settle = |constants: &mut Vec<ExpressionNode>, joined: &mut Vec<ExpressionNode>| {

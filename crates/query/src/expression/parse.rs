@@ -17,7 +17,7 @@ use super::arena::Arena;
 use super::env::Env;
 use super::field::{FieldPath, check_name};
 use super::node::ExpressionNode;
-use super::value::{error, items, show_document};
+use super::value::{Value, error, items, show_document};
 use crate::budget::Budget;
 use crate::context::{BoundConstant, Context};
 use crate::error::{ErrorKind, QueryError};
@@ -65,19 +65,30 @@ struct Leaves {
 
 /// An operator that depends on no document, but on the variables of the `$lookup` stages around.
 #[derive(Debug)]
-struct OuterConstant {
+pub(super) struct OuterConstant {
     node: ExpressionNode,
     budget: Budget,
     collator: Option<Collator>,
 }
 
-impl BoundConstant for OuterConstant {
-    fn check(&self, variables: &Variables) -> Result<(), QueryError> {
+impl OuterConstant {
+    /// What `look` makes of its value.
+    pub(super) fn look<T>(
+        &self,
+        variables: &Variables,
+        look: impl FnOnce(Value<'_>) -> T,
+    ) -> Result<T, QueryError> {
         let (root, arena) = (bson::rawdoc! {}, Arena::new());
         let env = Env::new(arena.root(&root), &self.budget)
             .with_collator(self.collator.as_ref())
             .with_outer(variables);
-        self.node.evaluate(&env).map(drop)
+        self.node.evaluate(&env).map(look)
+    }
+}
+
+impl BoundConstant for OuterConstant {
+    fn check(&self, variables: &Variables) -> Result<(), QueryError> {
+        self.look(variables, |_| ())
     }
 }
 
@@ -210,13 +221,16 @@ impl<'c> Parser<'c> {
 
     /// What is worked out once the variables around it are known.
     pub(super) fn note_bound(&self, node: impl FnOnce() -> ExpressionNode) {
-        self.context.folding.note_bound(|| {
-            Arc::new(OuterConstant {
-                node: node(),
-                budget: self.context.budget.clone(),
-                collator: self.context.collator.clone(),
-            })
-        });
+        let constant = || -> Arc<dyn BoundConstant> { Arc::new(self.outer_constant(node())) };
+        self.context.folding.note_bound(constant);
+    }
+
+    pub(super) fn outer_constant(&self, node: ExpressionNode) -> OuterConstant {
+        OuterConstant {
+            node,
+            budget: self.context.budget.clone(),
+            collator: self.context.collator.clone(),
+        }
     }
 
     fn note_leaf(&self, note: impl FnOnce(&mut Leaves)) {

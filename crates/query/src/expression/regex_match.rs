@@ -104,18 +104,56 @@ fn parse(answer: Answer, value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Resu
         compiled: None,
     };
     if let (Some(regex), Some(options)) = (constant(&parsed.regex), constant(&parsed.options)) {
-        // Options are read even where there is no pattern.
-        let pattern = match regex {
-            pattern if is_nullish(pattern) && options.is_some() => Some(RawBsonRef::String("")),
-            pattern => pattern,
-        };
-        match compile(answer.operator(), pattern, options) {
+        match compile(answer.operator(), with_options(regex, options), options) {
             Ok(compiled) if !is_nullish(regex) => parsed.compiled = compiled,
             Ok(_) => {}
             Err(error) => parser.context.folding.failed(error)?,
         }
     }
+    let (regex, options) = (&parsed.regex, &parsed.options);
+    let are_constant = regex.is_constant() && options.is_constant();
+    if regex.is_bound() && options.is_bound() && !are_constant {
+        parser.note_bound(|| {
+            ExpressionNode::special(Compiled {
+                answer,
+                regex: regex.clone(),
+                options: options.clone(),
+            })
+        });
+    }
     Ok(ExpressionNode::special(parsed))
+}
+
+/// A pattern that is known before any document is.
+#[derive(Debug)]
+struct Compiled {
+    answer: Answer,
+    regex: ExpressionNode,
+    options: ExpressionNode,
+}
+
+impl Special for Compiled {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>> {
+        let (regex, options) = (self.regex.evaluate(env)?, self.options.evaluate(env)?);
+        compile(
+            self.answer.operator(),
+            with_options(regex, options),
+            options,
+        )?;
+        Ok(None)
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
+        [&self.regex, &self.options].into_iter().for_each(visit);
+    }
+}
+
+/// Options are read even where there is no pattern.
+fn with_options<'a>(regex: Value<'a>, options: Value<'a>) -> Value<'a> {
+    match regex {
+        pattern if is_nullish(pattern) && options.is_some() => Some(RawBsonRef::String("")),
+        pattern => pattern,
+    }
 }
 
 /// What an operand is worth whatever the document is, if that is known.

@@ -232,6 +232,13 @@ fn parse_is_subset(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Exp
     let name = "$setIsSubset";
     let arguments = parser.arguments(name, 2, 2, value)?;
     let run: Run = match &arguments[..] {
+        [left, right] if !left.is_bound() && right.is_bound() && !right.is_constant() => {
+            parser.note_bound(|| ExpressionNode::special(SecondSet(right.clone())));
+            match parser.forgets_constants() {
+                true => |args, env| is_subset(args, env, 17046),
+                false => |args, env| is_subset(args, env, 17310),
+            }
+        }
         [left, right] if !left.is_fixed() && right.is_constant() => {
             let right = match right {
                 ExpressionNode::Constant(right) => Some(right.as_raw_bson_ref()),
@@ -250,6 +257,23 @@ fn parse_is_subset(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<Exp
         _ => |args, env| is_subset(args, env, 17046),
     };
     Ok(ExpressionNode::call(name, run, arguments, u32::MAX))
+}
+
+/// What a `$setIsSubset` looks into, which has to be an array.
+#[derive(Debug)]
+struct SecondSet(ExpressionNode);
+
+impl Special for SecondSet {
+    fn evaluate<'a>(&'a self, env: &Env<'a>) -> Result<Value<'a>> {
+        match self.0.evaluate(env)? {
+            set @ Some(RawBsonRef::Array(_)) => Ok(set),
+            found => error(17311, format!("{SECOND_OPERAND}{}", type_name(found))),
+        }
+    }
+
+    fn operands(&self, visit: &mut dyn FnMut(&ExpressionNode)) {
+        visit(&self.0);
+    }
 }
 
 const SECOND_OPERAND: &str =

@@ -155,7 +155,10 @@ impl<'a> Specification<'a> {
                 for element in elements(document) {
                     match (element.name(), element.value()) {
                         ("db" | "coll", value) if is_nullish(Some(value)) => {}
-                        ("db", RawBsonRef::String(database)) => self.database = Some(database),
+                        // Without a name it is the pipeline's own.
+                        ("db", RawBsonRef::String(database)) => {
+                            self.database = Some(database).filter(|name| !name.is_empty());
+                        }
                         ("coll", RawBsonRef::String(collection)) => self.collection = collection,
                         (name @ ("db" | "coll"), other) => return wrong_type(name, other),
                         (other, _) => return unknown("$merge.into", other),
@@ -450,17 +453,19 @@ fn variables(
             "'let' may not define a value for the reserved 'new' variable other than '$$ROOT'",
         );
     }
-    let mut variables = Vec::new();
-    for element in elements(written) {
-        check_variable_name(element.name(), true)?;
-        let expression = Expression::parse(element.value(), context)?;
-        variables.push((element.name().to_owned(), expression));
-    }
-    if new.is_none() {
-        let result = Expression::parse(RawBsonRef::String("$$ROOT"), context)?;
-        variables.push((NEW.to_owned(), result));
-    }
-    Ok(variables)
+    context.as_written(|context| {
+        let mut variables = Vec::new();
+        for element in elements(written) {
+            check_variable_name(element.name(), true)?;
+            let expression = Expression::parse(element.value(), context)?;
+            variables.push((element.name().to_owned(), expression));
+        }
+        if new.is_none() {
+            let result = Expression::parse(RawBsonRef::String("$$ROOT"), context)?;
+            variables.push((NEW.to_owned(), result));
+        }
+        Ok(variables)
+    })
 }
 
 impl MergePipeline {

@@ -29,6 +29,15 @@ impl Pipeline {
         Pipeline::parse_checked(stages, context, |_| Ok(()))
     }
 
+    /// The same of the definition of a view: a constant that fails does so once the view is read.
+    pub fn parse_of_view(
+        stages: &[&RawDocument],
+        context: &Context,
+    ) -> Result<Pipeline, QueryError> {
+        let parse = || Pipeline::parse(stages, context);
+        context.folding.ignoring_failures(parse)
+    }
+
     /// The same of a command, which is about a collection or about a database.
     pub fn parse_of_command(
         stages: &[&RawDocument],

@@ -166,8 +166,10 @@ impl Applier<'_> {
                     self.writer.begin_array(element.name());
                     if fields.positional && cuts {
                         let item = self.matched(array)?;
-                        // Of a scalar nothing is left below which something is included.
-                        if !matches!(item.value(), RawBsonRef::Document(_) | RawBsonRef::Array(_)) {
+                        let may_hold =
+                            matches!(item.value(), RawBsonRef::Document(_) | RawBsonRef::Array(_));
+                        // Of a scalar nothing is left, unless a computed field makes a document of it.
+                        if !may_hold && !fields.computes {
                             return Err(mismatch());
                         }
                         self.item(fields, &item, true)?;

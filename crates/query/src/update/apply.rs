@@ -57,7 +57,7 @@ fn first_error(
     context: &UpdateContext,
 ) -> Option<QueryError> {
     let paths = modifiers.fields.paths();
-    if !(2..=PATHS_TRIED_MAX).contains(&paths.len()) {
+    if paths.len() > PATHS_TRIED_MAX {
         return None;
     }
     let error_at = |fields: &Fields| {
@@ -65,7 +65,10 @@ fn first_error(
             return Some(no_position());
         }
         let finder = Finder::new(document);
-        let mut applier = Applier::new(modifiers, document, context, finder);
+        let mut applier = Applier {
+            names_first: true,
+            ..Applier::new(modifiers, document, context, finder)
+        };
         applier.document(fields, Some(document)).err()
     };
     let path_of = |fields: &Fields| fields.first_path().map(str::to_owned);
@@ -119,6 +122,8 @@ struct Applier<'a> {
     path: Vec<String>,
     /// Something is written anew, whether or not it is other than before.
     is_written: bool,
+    /// An error within an item is that of the first path that has one there.
+    names_first: bool,
 }
 
 /// Where a value is written: under a name, or as the next item of an array.
@@ -146,6 +151,7 @@ impl<'a> Applier<'a> {
             writer: DocumentWriter::with_capacity(root.as_bytes().len() + 64),
             path: Vec::new(),
             is_written: false,
+            names_first: false,
         }
     }
 
@@ -325,7 +331,11 @@ impl<'a> Applier<'a> {
             match self.merged(children, &item, index)? {
                 Some(tree) => {
                     self.path.push(index.to_string());
-                    self.value(&tree, Slot::Item, Some(&item))?;
+                    let depth = self.path.len();
+                    if let Err(error) = self.value(&tree, Slot::Item, Some(&item)) {
+                        self.path.truncate(depth);
+                        return Err(self.first_error_in(&tree, &item).unwrap_or(error));
+                    }
                     self.path.pop();
                 }
                 None => self.writer.push_element(&item),
@@ -333,6 +343,26 @@ impl<'a> Applier<'a> {
         }
         self.writer.end();
         Ok(())
+    }
+
+    /// The error of the first path into this item that has one by itself: MongoDB goes over the items,
+    /// and in each of them over the paths.
+    #[cold]
+    fn first_error_in(&self, tree: &Tree, item: &Element<'_>) -> Option<QueryError> {
+        if !self.names_first {
+            return None;
+        }
+        let paths = tree.paths();
+        if !(2..=PATHS_TRIED_MAX).contains(&paths.len()) {
+            return None;
+        }
+        paths.iter().find_map(|path| {
+            let finder = Finder::new(self.root);
+            let mut alone = Applier::new(self.modifiers, self.root, self.context, finder);
+            alone.path.clone_from(&self.path);
+            alone.writer.begin_array("");
+            alone.value(path, Slot::Item, Some(item)).err()
+        })
     }
 
     /// What happens to one item: the trees of all filters that it matches, as one.

@@ -84,7 +84,7 @@ impl Fields {
         self.children.place(name)
     }
 
-    /// Each path by itself, in their order.
+    /// Each path by itself, in their order. Those into the items of one array are not taken apart.
     pub fn paths(&self) -> Vec<Fields> {
         let alone = |children| Fields { children };
         paths(&self.children).map(alone).collect()
@@ -105,19 +105,8 @@ impl Fields {
 }
 
 fn paths(children: &Named<Tree>) -> impl Iterator<Item = Named<Tree>> {
-    let below = |tree: &Tree| -> Vec<Tree> {
-        match tree {
-            Tree::Leaf(_) => vec![tree.clone()],
-            Tree::Fields(Fields { children }) => paths(children)
-                .map(|children| Tree::Fields(Fields { children }))
-                .collect(),
-            Tree::Items(Items { children }) => paths(children)
-                .map(|children| Tree::Items(Items { children }))
-                .collect(),
-        }
-    };
     children.iter().flat_map(move |(name, tree)| {
-        below(tree).into_iter().map(|tree| {
+        tree.paths().into_iter().map(|tree| {
             let mut alone = Named::default();
             alone.push(name.clone(), tree);
             alone
@@ -240,6 +229,14 @@ impl Tree {
                 ErrorKind::ConflictingUpdateOperators,
                 message,
             ))
+        }
+    }
+
+    /// Each path by itself, in their order; see [`Fields::paths`].
+    pub fn paths(&self) -> Vec<Tree> {
+        match self {
+            Tree::Leaf(_) | Tree::Items(_) => vec![self.clone()],
+            Tree::Fields(fields) => fields.paths().into_iter().map(Tree::Fields).collect(),
         }
     }
 

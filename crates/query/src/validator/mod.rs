@@ -47,13 +47,17 @@ impl Validator {
     /// Parses a validator in the context of its collection, whose collation is that of its strings.
     pub fn parse(source: &RawDocument, context: &Context) -> Result<Validator, QueryError> {
         refused::check(source)?;
+        let context = Context {
+            is_as_written: true,
+            ..context.clone()
+        };
         Ok(Validator {
             // A constant that fails does so for each document, as all that fails does.
             filter: context
                 .folding
-                .ignoring_failures(|| Filter::parse(source, context))?,
+                .ignoring_failures(|| Filter::parse(source, &context))?,
             source: source.to_owned(),
-            context: context.clone(),
+            context,
             clause: OnceLock::new(),
         })
     }

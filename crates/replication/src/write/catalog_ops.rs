@@ -243,7 +243,8 @@ pub fn refuse_other_case(replica: &Replica, namespace: &Namespace) -> Result<(),
 }
 
 /// A specification that makes the same index in any collection: one without a collation names the
-/// simple one, so that it does not get the collection's.
+/// simple one, so that it does not get the collection's. One of the format that knows no collations
+/// gets none anyway, and cannot name any.
 pub fn independent_spec(spec: &RawDocument) -> RawDocumentBuf {
     let mut independent = match key_of_expiring_words(spec) {
         Some(key) => {
@@ -258,7 +259,8 @@ pub fn independent_spec(spec: &RawDocument) -> RawDocumentBuf {
         }
         None => spec.to_owned(),
     };
-    if spec.get_document("collation").is_err() {
+    let knows_collations = spec.get_i32("v").is_ok_and(|version| version > 1);
+    if knows_collations && spec.get_document("collation").is_err() {
         independent.append(cstr!("collation"), rawdoc! { "locale": "simple" });
     }
     independent

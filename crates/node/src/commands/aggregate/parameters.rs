@@ -16,7 +16,7 @@ use crate::context::CommandContext;
 use crate::errors;
 use crate::names::check_outline;
 use crate::params::{self, Field};
-use crate::reads::query_context;
+use crate::reads::{add_needs_of_view, query_context};
 use crate::views;
 
 /// What fields of all commands have to be that the parser of this one reads as its own.
@@ -118,9 +118,8 @@ impl<'a> Parameters<'a> {
         }
         let collection = self.collection.unwrap_or_default();
         let mut context = query_context(ctx, collection, self.variables, collator)?;
-        // What the view holds is not in the request.
         if self.view.is_some() {
-            context.javascript = ctx.node.javascript(ctx.interrupt());
+            add_needs_of_view(ctx, collection, &self.stages, &mut context);
         }
         Ok(context)
     }

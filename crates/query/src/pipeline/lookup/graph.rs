@@ -136,8 +136,8 @@ impl<'a> Arguments<'a> {
         match name {
             "from" => {}
             "startWith" => {
-                let parse = || Expression::parse(value, context);
-                self.start_with = Some(context.folding.ignoring_failures(parse)?);
+                let parse = |context: &Context| Expression::parse(value, context);
+                self.start_with = Some(context.as_written(parse)?);
             }
             "connectFromField" => self.connect_from = path()?,
             "connectToField" => self.connect_to = path()?,

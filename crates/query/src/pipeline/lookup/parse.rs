@@ -118,13 +118,15 @@ pub(in crate::pipeline) fn parse(
         return failed("must specify 'from' field for a $lookup");
     }
     let (mut names, mut variables) = (Vec::new(), Vec::new());
-    for (name, value) in arguments.variables.into_iter().flatten().flatten() {
-        check_variable_name(name.as_str(), true)?;
-        names.push(name.as_str());
-        let parse = || Expression::parse(value, context);
-        let variable = context.folding.ignoring_failures(parse)?;
-        variables.push((name.as_str().into(), variable));
-    }
+    context.as_written(|context| {
+        for (name, value) in arguments.variables.into_iter().flatten().flatten() {
+            check_variable_name(name.as_str(), true)?;
+            names.push(name.as_str());
+            let variable = Expression::parse(value, context)?;
+            variables.push((name.as_str().into(), variable));
+        }
+        Ok(())
+    })?;
     let (first, end) = (
         context.scope.next_slot(),
         context.scope.next_slot() + names.len(),
