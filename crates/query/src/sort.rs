@@ -46,6 +46,8 @@ const FIELDS_MAX: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortPattern {
     pattern: KeyPattern,
+    /// Whether documents are sorted by something else before.
+    comes_second: bool,
 }
 
 /// Two fields of a sort have arrays.
@@ -118,7 +120,16 @@ impl SortPattern {
                 fields,
                 collator: collator.cloned(),
             },
+            comes_second: false,
         })
+    }
+
+    /// The order among documents that are sorted by something else before.
+    pub fn coming_second(self) -> SortPattern {
+        SortPattern {
+            comes_second: true,
+            ..self
+        }
     }
 
     /// The order of distances, which documents bring for a router.
@@ -128,6 +139,7 @@ impl SortPattern {
                 fields: vec![(Path::field(DISTANCE_FIELD), FieldOrder::Ascending)],
                 collator: None,
             },
+            comes_second: false,
         }
     }
 
@@ -200,8 +212,12 @@ impl SortPattern {
         Ok(values)
     }
 
-    /// How documents are sorted by their `_id`s, if by nothing else.
+    /// How documents are sorted by their `_id`s, if by nothing else. Then an `_id` that is an array is
+    /// one value, as in the index over it, and elsewhere stands for its least item.
     fn order_of_ids(&self) -> Option<FieldOrder> {
+        if self.comes_second {
+            return None;
+        }
         match &*self.pattern.fields {
             [(path, order)] if path.parts().len() == 1 && path.head() == "_id" => Some(*order),
             _ => None,

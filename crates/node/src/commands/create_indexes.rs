@@ -339,6 +339,7 @@ fn fresh(
             None => Ok(false),
         };
         if is_clustered.map_err(|error| in_specification(&spec, error))? {
+            in_collection(present.collation(), spec)?;
             continue;
         }
         let spec = in_collection(present.collation(), spec)?;

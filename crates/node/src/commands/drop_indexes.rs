@@ -267,7 +267,7 @@ fn names_all(field: Field<'_>) -> bool {
 fn refuse_clustered(collection: &Collection, field: Field<'_>) -> Result<(), CommandError> {
     let is_name = |name: &str| clustered::is_named(collection, name);
     let names_it = match field.value {
-        RawBsonRef::String(name) => name != "*" && is_name(name),
+        RawBsonRef::String(name) => is_name(name),
         RawBsonRef::Document(key) => {
             let pattern = KeyPattern::parse(key);
             pattern.is_ok_and(|pattern| clustered::has_pattern(collection, &pattern))

@@ -416,7 +416,7 @@ fn explain_find_and_modify(
     let exists = catalog.get(ctx.database(), parameters.collection).is_some();
     if let Some(fields) = asked.fields.filter(|_| exists) {
         let projection = Projection::parse_beside(fields, Some(asked.query), &context);
-        projection.map_err(errors::query)?;
+        asked.check_position(&projection.map_err(errors::query)?)?;
     }
     // What is wrong with the search is told before it is looked where it would be.
     parameters.canonical(&context)?;

@@ -140,6 +140,17 @@ impl<'a> Parameters<'a> {
         Ok(parameters)
     }
 
+    /// The position is that in the document as it was found.
+    pub fn check_position(&self, projection: &Projection) -> Result<(), CommandError> {
+        match self.new && projection.needs_position() {
+            true => Err(CommandError::new(
+                ErrorCode::BadValue,
+                "cannot use a positional projection and return the new document",
+            )),
+            false => Ok(()),
+        }
+    }
+
     fn check(&self) -> Result<(), CommandError> {
         let refuse = |message: &str| Err(CommandError::new(ErrorCode::FailedToParse, message));
         let is_pipeline = matches!(self.update, Some(RawBsonRef::Array(_)));
@@ -213,11 +224,8 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
             "Cannot use a $meta sortKey projection in findAndModify commands.",
         ));
     }
-    if parameters.new && projection.as_ref().is_some_and(Projection::needs_position) {
-        return Err(CommandError::new(
-            ErrorCode::BadValue,
-            "cannot use a positional projection and return the new document",
-        ));
+    if let Some(projection) = &projection {
+        parameters.check_position(projection)?;
     }
     let asks = projection.as_ref().is_some_and(Projection::needs_position);
     let positions = asks.then(|| Filter::as_written(parameters.query, &context));

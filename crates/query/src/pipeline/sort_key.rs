@@ -24,6 +24,14 @@ impl SortKey {
         })
     }
 
+    /// The order among documents that are sorted by something else before.
+    pub(super) fn coming_second(self) -> SortKey {
+        SortKey {
+            pattern: self.pattern.coming_second(),
+            source: self.source,
+        }
+    }
+
     pub(super) fn dependencies(&self, paths: &mut BTreeSet<String>) {
         let fields = self.pattern.fields().iter();
         paths.extend(fields.map(|(path, _)| path.to_string()));

@@ -101,8 +101,12 @@ pub(super) fn parse(
         let constant = || -> Arc<dyn BoundConstant> { Arc::new(ConstantPartition(by.clone())) };
         context.folding.note_bound(constant);
     }
+    let order = match partition {
+        Some(_) => sorted.map(SortKey::coming_second),
+        None => sorted,
+    };
     let stage = SetWindowFields {
-        order: sorted,
+        order,
         outputs,
         setter: setter(output, context)?,
         partition,
