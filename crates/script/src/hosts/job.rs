@@ -194,7 +194,7 @@ impl MapReduceJob {
             begun: VecDeque::new(),
             done: Done::default(),
             ended: false,
-            failed: false,
+            is_over: false,
         }
     }
 
@@ -317,7 +317,7 @@ pub struct Reduced<'j, E> {
     done: Done,
     /// The merge has no more.
     ended: bool,
-    failed: bool,
+    is_over: bool,
 }
 
 /// Groups that a lane was sent, and what lies between them.
@@ -378,20 +378,20 @@ impl<E: From<JobError>> Reduced<'_, E> {
 
     /// The next result. After an error there is none.
     pub fn next_document(&mut self) -> Result<Option<&RawDocument>, E> {
-        let next = self.advance();
-        self.failed |= next.is_err();
-        if !next? {
+        // Unless there turns out to be one.
+        if std::mem::replace(&mut self.is_over, true) || !self.advance()? {
             return Ok(None);
         }
         let document = self.done.next()?.ok_or(JobError::Protocol)?;
         let document = RawDocument::from_bytes(document).map_err(|_| JobError::Protocol)?;
+        self.is_over = false;
         Ok(Some(document))
     }
 
     /// Has a result at hand. False: there are no more.
     fn advance(&mut self) -> Result<bool, E> {
         while self.done.groups.places.is_empty() {
-            if self.failed || (self.ended && self.begun.is_empty()) {
+            if self.ended && self.begun.is_empty() {
                 return Ok(false);
             }
             self.take_in()?;

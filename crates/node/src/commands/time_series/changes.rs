@@ -2,8 +2,7 @@
 //!
 //! A statement finds buckets by what its filter says of them. A delete takes out of each the
 //! measurements that meet the filter, or the first one that does if it is of one, and the bucket if none
-//! is left. An update is one of metadata,
-//! which all measurements of a bucket have in common.
+//! is left. An update is one of metadata, which all measurements of a bucket have in common.
 
 use banyan_document::Collator;
 use banyan_document::time_series::{Bucket, Measurement, Rows, TimeSeries, index_keys};
