@@ -192,15 +192,20 @@ pub fn add_needs_of_view(
 /// The text index of a collection, if it has one.
 fn text_context(ctx: &CommandContext<'_>, collection: &str) -> TextContext {
     let (catalog, _) = ctx.view();
-    let known = KnownIndexes {
-        catalog,
-        database: ctx.database().to_owned(),
-    };
-    let own = known.of(None, collection);
-    let mut context = TextContext::new(own).with_others(Arc::new(known));
+    let mut context = text_context_in(catalog, ctx.database(), collection);
     let needs_merge = ctx.body().get_bool("needsMerge");
     context.is_for_router = needs_merge.unwrap_or(false);
     context
+}
+
+/// The same in a state of the catalog.
+pub fn text_context_in(catalog: Arc<Catalog>, database: &str, collection: &str) -> TextContext {
+    let known = KnownIndexes {
+        catalog,
+        database: database.to_owned(),
+    };
+    let own = known.of(None, collection);
+    TextContext::new(own).with_others(Arc::new(known))
 }
 
 /// The text indexes of a state of the catalog.

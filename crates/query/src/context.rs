@@ -51,6 +51,9 @@ pub struct Context {
     pub runs_elsewhere: bool,
     /// MongoDB optimizes nothing of what is parsed.
     pub is_as_written: bool,
+    /// Documents may lack what is asked of them beside their fields: whoever reads a view is told,
+    /// whoever defines it is not, and to an update it is missing.
+    pub metadata_may_be_missing: bool,
     /// An upsert may insert what a filter says it is equal to, which an `$expr` does not tell.
     pub is_upsert: bool,
     /// What is parsed is a pipeline of a `$facet`. Its documents come from the pipeline around, which
@@ -342,6 +345,7 @@ impl Default for Context {
             names_metadata: false,
             runs_elsewhere: false,
             is_as_written: false,
+            metadata_may_be_missing: false,
             is_upsert: false,
             in_facet: false,
         }

@@ -13,16 +13,12 @@ use bson::{RawDocumentBuf, cstr};
 
 use super::explain::append_bounds;
 use super::key_document::{KeyDocument, unreadable};
+use super::stepping::Stepping;
 use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::error::{self, became_multikey};
 use crate::plan::IndexBounds;
 use crate::plan::explain::clamp;
 use crate::row::Row;
-
-/// Keys of the same value are stepped over one by one so often before the scan seeks the next
-/// value: a seek costs as much as many steps. Behind a value of which there were more it seeks
-/// sooner: others may be many as well.
-const STEPS_MAX: usize = 16;
 
 /// The bounds are all that is asked of the documents, and confine the fields before this one to one
 /// value.
@@ -34,8 +30,8 @@ pub struct DistinctScan {
     /// The scan is to go on behind the value that was handed on last.
     leaps: bool,
     reading: Reading,
-    /// So many steps are taken next before it seeks.
-    steps_max: usize,
+    /// Keys of the same value are stepped over, or the next value is sought.
+    stepping: Stepping,
     keys_examined: u64,
 }
 
@@ -139,23 +135,14 @@ impl DistinctScan {
             scan: None,
             leaps: false,
             reading,
-            steps_max: STEPS_MAX,
+            stepping: Stepping::default(),
             keys_examined: 0,
         }
     }
 
     /// The next record with another value. `None`: the ranges have ended.
     fn step(&mut self, run: &mut Run<'_>) -> Result<Option<Member>, QueryError> {
-        let mut steps = 0;
         loop {
-            if steps >= self.steps_max {
-                self.leaps = true;
-                self.steps_max = match self.steps_max {
-                    STEPS_MAX => 1,
-                    steps => steps * 2,
-                };
-                steps = 0;
-            }
             if (self.leaps || self.scan.is_none()) && !self.seek(run) {
                 return Ok(None);
             }
@@ -175,12 +162,10 @@ impl DistinctScan {
             if let Some(passed) = &reading.passed
                 && key.starts_with(passed)
             {
-                steps += 1;
+                self.leaps = self.stepping.should_seek();
                 continue;
             }
-            if steps > 0 {
-                self.steps_max = STEPS_MAX;
-            }
+            self.stepping.arrive();
             let read = reading.read(key, record);
             let found = read.map_err(|_| unreadable(&self.bounds.index.name))?;
             if found.is_some() {

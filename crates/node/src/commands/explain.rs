@@ -255,12 +255,13 @@ fn explain_write(
     write: &'static str,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
+    let query = parameters.canonical(context)?;
     refuse_reserved(ctx, parameters.collection, write)?;
     let around = Around {
         write: Some(write),
         ..Around::default()
     };
-    let request = parameters.request(ctx, parameters.canonical(context)?);
+    let request = parameters.request(ctx, query);
     explain_request(ctx, parameters.collection, request, around, verbosity)
 }
 
@@ -398,7 +399,7 @@ fn explain_find_and_modify(
         sort: asked.sort,
         hint: asked.hint,
         limit: Some(1),
-        collation: asked.collation.clone(),
+        collation: Asked::of(asked.collation)?,
         ..search_of(ctx, inner, asked.query)?
     };
     let context = Context {
@@ -408,7 +409,8 @@ fn explain_find_and_modify(
     let array_filters = asked.array_filters.as_deref().unwrap_or_default();
     let parse = |update| Update::parse(update, array_filters, &context).map_err(errors::query);
     let update = asked.update.map(parse).transpose()?;
-    if find_and_modify::finds_by_id(ctx, collection, &asked, update.as_ref()) {
+    let collation = &parameters.collation;
+    if find_and_modify::finds_by_id(ctx, collection, &asked, collation, update.as_ref()) {
         parameters.sort = None;
     }
     let catalog = ctx.node.replica.store.catalog();

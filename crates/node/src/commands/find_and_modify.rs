@@ -15,8 +15,9 @@ use banyan_query::update::{Update, UpdateContext};
 use banyan_replication::sessions::StatementOutcome;
 use banyan_replication::write::context::WriteContext;
 use banyan_replication::write::modify::{self, Action, Target};
-use banyan_replication::write::staging::Staging;
+use banyan_replication::write::staging::{Staging, refuse_reserved};
 use banyan_replication::write::without_shard_key;
+use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -70,7 +71,7 @@ pub struct Parameters<'a> {
     pub array_filters: Option<Vec<&'a RawDocument>>,
     pub hint: Option<RawBsonRef<'a>>,
     pub variables: Option<&'a RawDocument>,
-    pub collation: Asked,
+    pub collation: Option<&'a RawDocument>,
 }
 
 /// What a field has to be, whatever the others are.
@@ -112,9 +113,8 @@ impl<'a> Parameters<'a> {
             array_filters: None,
             hint: None,
             variables: None,
-            collation: Asked::default(),
+            collation: None,
         };
-        let mut collation = None;
         for field in params::fields("findAndModify", body) {
             match field.name {
                 "query" => parameters.query = field.document_or_null()?.unwrap_or(empty),
@@ -131,12 +131,11 @@ impl<'a> Parameters<'a> {
                 "arrayFilters" => parameters.array_filters = Some(params::documents(field)?),
                 "hint" => parameters.hint = write_report::hint(field)?,
                 "let" => parameters.variables = field.document_or_null()?,
-                "collation" => collation = field.document_or_null()?,
+                "collation" => parameters.collation = field.document_or_null()?,
                 _ => {}
             }
         }
         parameters.check()?;
-        parameters.collation = Asked::of(collation)?;
         Ok(parameters)
     }
 
@@ -182,7 +181,10 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     let collection = ctx.collection()?;
     let empty = RawDocumentBuf::new();
     let mut parameters = Parameters::parse(ctx.body(), &empty)?;
-    let collator = parameters.collation.collator(ctx, collection);
+    let namespace = Namespace::new(ctx.database(), collection);
+    refuse_reserved(&ctx.node.replica, &namespace)?;
+    let collation = Asked::of(parameters.collation)?;
+    let collator = collation.collator(ctx, collection);
     let context = Context {
         is_upsert: parameters.upsert,
         ..query_context(ctx, collection, parameters.variables, collator)?
@@ -195,7 +197,7 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         None => None,
     };
     let filter = Filter::of_query(parameters.query, &context).map_err(errors::query)?;
-    if finds_by_id(ctx, collection, &parameters, update.as_ref()) {
+    if finds_by_id(ctx, collection, &parameters, &collation, update.as_ref()) {
         parameters.sort = None;
     }
     Order::parse_in(parameters.sort, &context).map_err(errors::query)?;
@@ -337,6 +339,7 @@ pub fn finds_by_id(
     ctx: &CommandContext<'_>,
     collection: &str,
     parameters: &Parameters<'_>,
+    collation: &Asked,
     update: Option<&Update>,
 ) -> bool {
     if parameters.fields.is_some()
@@ -347,7 +350,7 @@ pub fn finds_by_id(
     }
     let exists = ctx.node.replica.store.catalog();
     let exists = exists.get(ctx.database(), collection).is_some();
-    let own_collation = match &parameters.collation {
+    let own_collation = match collation {
         Asked::Inherited => true,
         Asked::Named(collator) => *collator == of_collection(ctx, collection),
     };

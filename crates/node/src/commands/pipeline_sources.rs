@@ -36,7 +36,7 @@ use crate::cursors::first;
 use crate::operations;
 use crate::params;
 use crate::query_notes::allowed_indexes;
-use crate::reads::later_states;
+use crate::reads::{later_states, text_context_in};
 use crate::views;
 use crate::virtual_collections::{config, local};
 
@@ -190,6 +190,8 @@ impl Collections {
             collator: self.collator.clone(),
             budget: self.budget.clone(),
             javascript: self.javascript.clone(),
+            text: Some(text_context_in(catalog.clone(), database, &view.collection)),
+            names_metadata: true,
             ..Context::default()
         };
         let mut pipeline = Pipeline::parse(&stages, &context)?;
@@ -212,8 +214,16 @@ impl Collections {
                 }
                 let filters = filters.iter().map(|filter| &**filter);
                 let filter = Filter::conjunction(filters, self.collator.clone(), &self.budget)?;
+                let query = CanonicalQuery {
+                    text_score: match pipeline.needs_text_score() {
+                        true => TextScore::Kept,
+                        false => TextScore::Unused,
+                    },
+                    metadata: pipeline.metadata(),
+                    ..CanonicalQuery::of_filter(Arc::new(filter))
+                };
                 Request {
-                    query: Arc::new(CanonicalQuery::of_filter(Arc::new(filter))),
+                    query: Arc::new(query),
                     ..Request::default()
                 }
             }

@@ -1,6 +1,7 @@
 //! The other collections that a pipeline reads, those below views among them.
 
 use banyan_query::pipeline::{Output, Pipeline};
+use banyan_query::text::{SearchedIndex, TextContext};
 use banyan_query::view::Resolved;
 use banyan_query::{Context, ErrorKind, QueryError};
 use banyan_replication::views::may_be;
@@ -52,6 +53,8 @@ fn find(
     let context = Context {
         collator: pipeline.collator().cloned(),
         budget: pipeline.budget().clone(),
+        // What a view searches in is looked for once it is read.
+        text: Some(TextContext::new(SearchedIndex::Elsewhere)),
         ..Context::default()
     };
     if let Some((named, name)) = pipeline.output().map(Output::target) {

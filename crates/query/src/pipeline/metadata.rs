@@ -7,6 +7,7 @@ use super::facet::Facet;
 use super::matching::Match;
 use super::member::Member;
 use super::near_query::GeoNear;
+use crate::context::Context;
 use crate::error::QueryError;
 use crate::metadata::{Metadata, MetadataSet, no_sort};
 
@@ -61,7 +62,11 @@ impl Asked {
     }
 
     /// Has it dropped behind the last stage that asks; all that is asked for.
-    pub fn settle(self, members: &mut Vec<Member>) -> Result<MetadataSet, QueryError> {
+    pub fn settle(
+        self,
+        members: &mut Vec<Member>,
+        context: &Context,
+    ) -> Result<MetadataSet, QueryError> {
         if self.all.is_empty() {
             return Ok(self.all);
         }
@@ -69,6 +74,7 @@ impl Asked {
             .first()
             .and_then(|first| first.stage.get::<GeoNear>());
         match near.cloned() {
+            None if context.metadata_may_be_missing => {}
             None => self.all.check_places()?,
             Some(near) if self.all.is_of_places() => {
                 if let Some(first) = members.first_mut() {

@@ -34,7 +34,11 @@ impl Pipeline {
         stages: &[&RawDocument],
         context: &Context,
     ) -> Result<Pipeline, QueryError> {
-        let parse = || Pipeline::parse(stages, context);
+        let context = Context {
+            metadata_may_be_missing: true,
+            ..context.clone()
+        };
+        let parse = || Pipeline::parse(stages, &context);
         context.folding.ignoring_failures(parse)
     }
 
@@ -154,9 +158,9 @@ impl Pipeline {
             return Ok((members, MetadataSet::default()));
         }
         if let Some(text) = &context.text {
-            text_score::drop_scores(&mut members, scored, text)?;
+            text_score::drop_scores(&mut members, scored, text, context)?;
         }
-        let metadata = asked.settle(&mut members)?;
+        let metadata = asked.settle(&mut members, context)?;
         context.metadata.restore(asked_before);
         Ok((members, metadata))
     }

@@ -6,6 +6,7 @@ use super::drop_fields::DropFields;
 use super::matching::Match;
 use super::member::Member;
 use super::stage::Stage;
+use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::text::{INDEX_MISSING, SearchedIndex, TextContext, score_missing};
 
@@ -45,9 +46,13 @@ pub(super) fn drop_scores(
     members: &mut Vec<Member>,
     last: Option<usize>,
     text: &TextContext,
+    context: &Context,
 ) -> Result<(), QueryError> {
     if !members.first().is_some_and(|first| searches(&*first.stage)) {
-        return last.map_or(Ok(()), |_| Err(score_missing()));
+        return match last {
+            Some(_) if !context.metadata_may_be_missing => Err(score_missing()),
+            _ => Ok(()),
+        };
     }
     let drops = |member: &Member| DropFields::TextScore.is(&*member.stage);
     let dropped = members.iter().position(drops);

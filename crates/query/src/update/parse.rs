@@ -17,7 +17,9 @@ use super::show;
 use super::tree::{Fields, identifier};
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
+use crate::metadata::AskedMetadata;
 use crate::pipeline::Pipeline;
+use crate::text::{SearchedIndex, TextContext};
 
 pub(super) fn parse(
     update: RawBsonRef<'_>,
@@ -80,6 +82,10 @@ const STAGES: [&str; 6] = [
 fn pipeline(stages: &[&RawDocument], context: &Context) -> Result<Kind, QueryError> {
     let context = Context {
         is_as_written: true,
+        metadata_may_be_missing: true,
+        // What its statement searches for is no matter of the pipeline.
+        text: Some(TextContext::new(SearchedIndex::Missing)),
+        metadata: AskedMetadata::default(),
         ..context.clone()
     };
     let pipeline = Pipeline::parse(stages, &context)?;
