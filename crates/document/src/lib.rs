@@ -1,7 +1,7 @@
 //! What a document is.
 //!
 //! A document is validated BSON bytes, read in place. Read in this order: [`validate`] (what comes
-//! in from outside), [`element`], [`field_index`], [`field_places`] and [`writer`] (reading and writing raw bytes),
+//! in from outside), [`element`], [`field_index`] and [`writer`] (reading and writing raw bytes),
 //! [`path`] (dotted names and MongoDB's way through arrays), [`compare`] over [`number`], [`decimal`] and
 //! [`collation`] (the order of all values), [`kind`] (names of types), [`key`] (the same order as bytes, and the index keys of a document),
 //! [`time_series`] (many small documents as one), [`extjson`] (for people), [`mod@prefetch`] (bytes that will be
@@ -13,7 +13,6 @@ pub mod decimal;
 pub mod element;
 pub mod extjson;
 pub mod field_index;
-pub mod field_places;
 #[cfg(test)]
 mod golden;
 pub mod key;
@@ -32,7 +31,6 @@ pub use element::{
     raw_fields, values,
 };
 pub use field_index::FieldIndex;
-pub use field_places::FieldPlaces;
 pub use key::{FieldOrder, KeyError, KeyPattern, KeyPatternError, Keys};
 pub use number::{Number, is_true};
 pub use path::{Path, PathError};

@@ -2,10 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use banyan_document::field_places::Known;
-use banyan_document::{
-    DocumentWriter, FieldIndex, FieldPlaces, MAX_DOCUMENT_BYTES, field, first_value,
-};
+use banyan_document::{DocumentWriter, FieldIndex, MAX_DOCUMENT_BYTES, field, first_value};
 use bson::{RawBsonRef, RawDocument};
 use bumpalo::Bump;
 
@@ -35,22 +32,14 @@ struct KnownFields {
     root: u64,
     /// How often fields of the root were read.
     reads: u32,
-    /// How often those of the root before were.
-    reads_before: u32,
     is_indexed: bool,
     index: FieldIndex,
-    /// Whether the places are those in this root.
-    is_searched: bool,
-    /// What was read of the roots before: most likely the same is read of this one.
-    places: FieldPlaces,
 }
 
 /// So many reads of a document's fields are worth an index of them.
 const INDEXED_READS_MIN: u32 = 8;
 /// So many are worth one halfway through, when it was not known that there would be as many.
 const UNEXPECTED_READS_MIN: u32 = 32;
-/// So many reads are worth one walk for all fields.
-const SEARCHED_READS_MIN: u32 = 2;
 /// A document of fewer bytes has few fields.
 const INDEXED_BYTES_MIN: usize = 256;
 
@@ -79,52 +68,29 @@ impl<'a> Root<'a> {
     /// The value of a direct field.
     pub(super) fn field(&self, name: &str, budget: &Budget) -> Result<Value<'a>, QueryError> {
         let bytes = self.document.as_bytes().len();
-        let known = &mut *self.arena.known.borrow_mut();
-        known.read(self.number);
-        if bytes >= INDEXED_BYTES_MIN && self.is_indexed(known, budget)? {
-            budget.spend(1)?;
-            return Ok(known.index.field(self.document, name));
-        }
-        // Of a single document nothing is learned.
-        if self.number > 1
-            && let Some(value) = self.searched(known, name, budget)?
-        {
-            return Ok(value);
+        if bytes >= INDEXED_BYTES_MIN {
+            let known = &mut *self.arena.known.borrow_mut();
+            if self.is_indexed(known, budget)? {
+                budget.spend(1)?;
+                return Ok(known.index.field(self.document, name));
+            }
         }
         // The field may be the last one.
         budget.spend_bytes(bytes)?;
         Ok(field(self.document, name))
     }
 
-    /// The value of a field that is found by one walk for all fields that are likely to be read;
-    /// `None`: it is none of them.
-    fn searched(
-        &self,
-        known: &mut KnownFields,
-        name: &str,
-        budget: &Budget,
-    ) -> Result<Option<Value<'a>>, QueryError> {
-        if known.reads == 1 && known.reads_before >= SEARCHED_READS_MIN {
-            budget.spend_bytes(2 * self.document.as_bytes().len())?;
-            known.places.find(self.document);
-            known.is_searched = true;
-        }
-        match known.places.known(self.document, name) {
-            Known::Value(value) => {
-                budget.spend(1)?;
-                return Ok(Some(value));
-            }
-            Known::Name => {}
-            Known::Nothing => known.places.learn(name),
-        }
-        Ok(None)
-    }
-
     /// Whether the index is one of this document.
     fn is_indexed(&self, known: &mut KnownFields, budget: &Budget) -> Result<bool, QueryError> {
+        if known.root != self.number {
+            known.root = self.number;
+            known.reads = 0;
+            known.is_indexed = false;
+        }
         if known.is_indexed {
             return Ok(true);
         }
+        known.reads = known.reads.saturating_add(1);
         let begins = match self.reads >= INDEXED_READS_MIN {
             true => 1,
             false => UNEXPECTED_READS_MIN,
@@ -134,22 +100,6 @@ impl<'a> Root<'a> {
             known.is_indexed = known.index.fill(self.document);
         }
         Ok(known.is_indexed)
-    }
-}
-
-impl KnownFields {
-    /// A field of this root is read.
-    fn read(&mut self, root: u64) {
-        if self.root != root {
-            self.root = root;
-            self.reads_before = self.reads;
-            self.reads = 0;
-            self.is_indexed = false;
-            if std::mem::take(&mut self.is_searched) {
-                self.places.forget();
-            }
-        }
-        self.reads = self.reads.saturating_add(1);
     }
 }
 
