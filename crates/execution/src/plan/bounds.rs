@@ -262,7 +262,9 @@ pub(super) fn confines_first(index: &Arc<Index>, conjunction: &Conjunction<'_>) 
         .collect();
     let keys = key_order(index, conjunction.collator);
     let in_arrays = index.arrays().are_on(path);
-    confine_field(&mine, (*order, index.kind.grid()), in_arrays, keys).is_some()
+    let is_there = |c: &&Condition<'_>| matches!(c.predicate, Predicate::Exists);
+    mine.iter().any(is_there)
+        || confine_field(&mine, (*order, index.kind.grid()), in_arrays, keys).is_some()
         || any_of(conjunction, path, keys).is_some()
 }
 
