@@ -42,6 +42,8 @@ pub struct Command {
     pub writes: bool,
     /// Whether it takes a write concern, or may.
     pub takes_concern: bool,
+    /// Whether it is a batch of statements, each with a number of its own.
+    pub has_statements: bool,
 }
 
 impl<'a> Generic<'a> {
@@ -120,7 +122,7 @@ impl<'a> Generic<'a> {
                 };
                 self.stmt_id = Some(number);
             }
-            "stmtIds" if !command.writes => return Ok(false),
+            "stmtIds" if !command.has_statements => return Ok(false),
             "stmtIds" => {
                 forms::ints(field)?;
                 self.stmt_ids = Some(field.array()?);

@@ -270,6 +270,9 @@ impl NodeService {
                     "'autocommit' field requires a transaction number to also be specified",
                 );
             }
+            if generic.lsid.is_none() {
+                return invalid("Transaction number requires a session ID to also be specified");
+            }
             let alone = !self.node.replication.is_replica_set();
             if alone && self.node.info.role == ClusterRole::None {
                 // By this many applications tell that they have to do without.
@@ -391,15 +394,29 @@ impl NodeService {
             ctx.node.use_session(ctx.owner.as_deref(), session)?;
             ctx.session = Some(session);
         }
-        if ctx.generic.txn_number.is_some() && !ctx.spec.lenient {
-            self.check_numbered(ctx)?;
+        if ctx.generic.txn_number.is_none() || ctx.spec.lenient {
+            return Ok(());
         }
-        Ok(())
+        self.check_numbered(ctx).or_else(|error| {
+            // What is wrong with a batch is told before.
+            write_report::check_batch(ctx)?;
+            Err(error)
+        })
     }
 
     /// What can be said against a transaction number.
     fn check_numbered(&self, ctx: &CommandContext<'_>) -> Result<(), CommandError> {
         let spec = ctx.spec;
+        let is_retryable = matches!(
+            spec.name,
+            "insert" | "update" | "delete" | "findAndModify" | "bulkWrite"
+        );
+        if !is_retryable && !spec.writes && spec.needs != Needs::Readable {
+            return Err(CommandError::new(
+                ErrorCode::Location(50889),
+                "It is illegal to provide a txnNumber for this command",
+            ));
+        }
         if ctx.generic.lsid.is_none() {
             return Err(CommandError::new(
                 ErrorCode::InvalidOptions,
@@ -414,21 +431,18 @@ impl NodeService {
                 "Transaction numbers are only allowed on a replica set member or mongos",
             ));
         }
-        match spec.name {
-            "insert" | "update" | "delete" | "findAndModify" | "bulkWrite" => Ok(()),
-            name if spec.writes || spec.needs == Needs::Readable => Err(CommandError::new(
-                ErrorCode::NotARetryableWriteCommand,
-                format!(
-                    "txnNumber may only be provided for multi-document transactions and retryable \
-                     write commands. autocommit:false was not provided, and {name} is not a \
-                     retryable write command."
-                ),
-            )),
-            _ => Err(CommandError::new(
-                ErrorCode::Location(50889),
-                "It is illegal to provide a txnNumber for this command",
-            )),
+        if is_retryable {
+            return Ok(());
         }
+        Err(CommandError::new(
+            ErrorCode::NotARetryableWriteCommand,
+            format!(
+                "txnNumber may only be provided for multi-document transactions and retryable write \
+                 commands. autocommit:false was not provided, and {} is not a retryable write \
+                 command.",
+                spec.name
+            ),
+        ))
     }
 
     /// How long a client's read may take that names no time.

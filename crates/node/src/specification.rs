@@ -262,6 +262,7 @@ impl<R: Copy> Specification<R> {
             parsed_as: self.parsed_as,
             writes: self.writes,
             takes_concern: self.writes || self.takes_concern != TakesConcern::Never,
+            has_statements: matches!(self.name, "insert" | "update" | "delete" | "bulkWrite"),
         }
     }
 

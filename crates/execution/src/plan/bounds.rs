@@ -250,6 +250,24 @@ pub fn of_cells(
     of_layout(index, layout, conjunction, Some((path, cells)))
 }
 
+/// Whether a conjunction confines the first field of an index to anything. That it is not something does
+/// not.
+pub(super) fn confines_first(index: &Arc<Index>, conjunction: &Conjunction<'_>) -> bool {
+    let Some((path, order)) = index.pattern.fields.first() else {
+        return false;
+    };
+    let conditions = conjunction.conditions.iter();
+    let mine: Vec<&Condition<'_>> = conditions
+        .filter(|c| *c.path == *path && !c.negated)
+        .collect();
+    let keys = key_order(index, conjunction.collator);
+    let in_arrays = index.arrays().are_on(path);
+    let is_there = |c: &&Condition<'_>| matches!(c.predicate, Predicate::Exists);
+    mine.iter().any(is_there)
+        || confine_field(&mine, (*order, index.kind.grid()), in_arrays, keys).is_some()
+        || any_of(conjunction, path, keys).is_some()
+}
+
 /// The bounds that a conjunction gives the keys of a layout.
 pub(super) fn of_layout(
     index: &Arc<Index>,

@@ -114,6 +114,7 @@ pub fn solutions(
              solution for TEXT under OR - other non-TEXT clauses under OR have to be indexed as well.",
         ));
     }
+    text::check_branches(collection, request, &conjunction)?;
     if let Some((bounds, field, reverse)) = planner.distinct_bounds(request) {
         let access = Access::Index {
             bounds: Arc::new(bounds),
@@ -215,7 +216,16 @@ fn near(
             && filter.is_none_or(|filter| filter.allows(index))
             && is_complete_for(index, conjunction)
     });
-    let search = indexes.find_map(|index| NearSearch::of(index, &query.filter));
+    // A field in front of the places has to be confined, unless a hint names the index.
+    let is_reached = |index: &Arc<Index>, search: &NearSearch| {
+        let first = index.pattern.fields.first();
+        hint.is_some()
+            || first.is_some_and(|(path, _)| *path == search.path)
+            || bounds::confines_first(index, conjunction)
+    };
+    let search = indexes.find_map(|index| {
+        NearSearch::of(index, &query.filter).filter(|search| is_reached(index, search))
+    });
     let Some(search) = search else {
         return Err(QueryError::new(
             ErrorKind::NoQueryExecutionPlans,

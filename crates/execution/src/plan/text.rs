@@ -53,24 +53,14 @@ pub(super) fn access(
         return Ok(None);
     };
     let matcher = query.matcher.clone().ok_or_else(index_required)?;
-    let mut indexes = collection.indexes.iter().filter(|index| !index.hidden);
-    let is_searched = |index: &&Arc<Index>| {
-        let text = index.kind.text();
-        text.is_some_and(|(known, _)| **known == *matcher.index)
-    };
-    let index = indexes.find(is_searched).ok_or_else(index_required)?;
+    let index = searched(collection, &matcher).ok_or_else(index_required)?;
     let Some((_, layout)) = index.kind.text() else {
         return Err(index_required());
     };
     let Some(prefix) =
         prefix(&matcher, conjunction).filter(|_| is_complete_for(index, conjunction))
     else {
-        return Err(QueryError::new(
-            ErrorKind::NoQueryExecutionPlans,
-            "error processing query: planner returned error :: caused by :: failed to use text \
-             index to satisfy $text query (if text index is compound, are equality predicates \
-             given for all prefix fields?)",
-        ));
+        return Err(unserved());
     };
     let mut terms = Vec::new();
     for term in &matcher.search.looked_up {
@@ -91,6 +81,50 @@ pub(super) fn access(
         terms,
         prefix,
     }))
+}
+
+/// Refuses a search within an `$or` if the index does not hold all that its branch may match.
+pub(super) fn check_branches(
+    collection: &Arc<Collection>,
+    request: &Request<'_>,
+    conjunction: &Conjunction<'_>,
+) -> Result<(), QueryError> {
+    let matchers = request.query.filter.matchers();
+    let index = matchers.first().and_then(|matcher| {
+        let index = searched(collection, matcher)?;
+        Some((matcher, index))
+    });
+    let Some((matcher, index)) = index else {
+        return Ok(());
+    };
+    let disjunctions = conjunction.disjunctions.iter();
+    let mut branches = disjunctions.flat_map(|found| &found.branches).peekable();
+    let is_whole = is_complete_for(index, conjunction);
+    let is_served = |branch: &Conjunction<'_>| {
+        prefix(matcher, branch).is_some() && (is_whole || is_complete_for(index, branch))
+    };
+    match branches.peek().is_none() || branches.any(is_served) {
+        true => Ok(()),
+        false => Err(unserved()),
+    }
+}
+
+/// The index that a search is about.
+fn searched<'c>(collection: &'c Collection, matcher: &Matcher) -> Option<&'c Arc<Index>> {
+    let mut indexes = collection.indexes.iter().filter(|index| !index.hidden);
+    indexes.find(|index| {
+        let text = index.kind.text();
+        text.is_some_and(|(known, _)| **known == *matcher.index)
+    })
+}
+
+fn unserved() -> QueryError {
+    QueryError::new(
+        ErrorKind::NoQueryExecutionPlans,
+        "error processing query: planner returned error :: caused by :: failed to use text index \
+         to satisfy $text query (if text index is compound, are equality predicates given for all \
+         prefix fields?)",
+    )
 }
 
 /// The values of the fields in front of the terms; `None`: not all are known.

@@ -83,6 +83,19 @@ pub fn statement_ids(ctx: &CommandContext<'_>, count: usize) -> Result<Statement
     }
 }
 
+/// Refuses a batch that is too small or too large, or whose statements have ids that do not fit.
+pub fn check_batch(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
+    let field = match ctx.spec.name {
+        "insert" => "documents",
+        "update" => "updates",
+        "delete" => "deletes",
+        _ => return Ok(()),
+    };
+    let count = ctx.request.batch(field)?.len();
+    check_size(count)?;
+    statement_ids(ctx, count).map(drop)
+}
+
 /// Collects the outcome of one write command.
 ///
 /// What errors tell beside their code is bounded: of the first ones everything is told, of the rest

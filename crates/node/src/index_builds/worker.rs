@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use banyan_document::key::Keys;
+use banyan_document::elements;
+use banyan_document::key::{KeyError, Keys};
+use banyan_document::time_series::index_keys::bounded_field;
 use banyan_storage::build::{LoadEnd, LoadHost, LoadPhase, LoadProgress};
 use banyan_storage::{
     BuildId, CatalogChange, Collection, Index, IndexBuild, StorageError, Violation,
@@ -277,6 +279,13 @@ async fn commit(
         .map(drop)
 }
 
+/// Whether an index is over the least and greatest values of a field of measurements.
+fn is_of_measurements(index: &Index) -> bool {
+    let key = index.spec.get_document("key").into_iter();
+    let mut fields = key.flat_map(elements);
+    fields.any(|field| bounded_field(field.name()).is_some())
+}
+
 /// What whoever asked for the index is told about a violation.
 fn refusal(
     node: &Node,
@@ -296,6 +305,10 @@ fn refusal(
     let mut error = match violation {
         Violation::Duplicate { key, .. } => duplicate(collection, index, document, key),
         Violation::Unindexable { .. } => match effects::keys_of(index, document) {
+            Err(KeyError::ParallelArrays(..)) if is_of_measurements(index) => CommandError::new(
+                ErrorCode::Location(5930501),
+                "Indexed measurement field contains an array value",
+            ),
             Err(error) => CommandError::new(ErrorCode::from_code(error.code()), error.to_string()),
             // It has been changed since, after all.
             Ok(_) => aborted(build, "a document could not be indexed"),

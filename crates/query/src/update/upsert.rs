@@ -13,6 +13,12 @@ use crate::filter::Filter;
 pub(super) fn id_of(filter: &Filter) -> Result<RawDocumentBuf, QueryError> {
     let mut found: Vec<_> = filter.equalities();
     found.retain(|(path, _)| path.head() == "_id");
+    // Parts of an `_id` do not say what it is as a whole.
+    if let Some((path, _)) = found.iter().find(|(path, _)| path.parts().len() > 1) {
+        let message =
+            format!("field at '_id' must be exactly specified, field at sub-path '{path}'found");
+        return Err(QueryError::new(ErrorKind::NotExactValueField, message));
+    }
     build(&found)
 }
 

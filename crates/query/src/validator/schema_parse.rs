@@ -49,13 +49,18 @@ impl SchemaNode {
         let stated = ["type", "bsonType"]
             .into_iter()
             .find_map(|name| Some((name, source.get(name).ok()??)));
+        // One type alone says which keywords are about nothing.
+        let is_single = match stated {
+            Some((_, RawBsonRef::Array(types))) => types.into_iter().count() == 1,
+            _ => true,
+        };
         let stated = stated
             .map(|(name, value)| Schema::of(&written(name, value)?, at_top, context))
             .transpose()?;
         let mut parser = Parser {
             source,
             at_top,
-            stated: stated.as_ref(),
+            stated: stated.as_ref().filter(|_| is_single),
             context,
             rules: Vec::new(),
         };

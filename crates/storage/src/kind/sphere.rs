@@ -47,7 +47,7 @@ impl IndexKind for Sphere {
             }
             let computed = match self.is_of_columns {
                 true => column::cells(document, path, STEPS_MAX)?,
-                false => cells(document, path)?,
+                false => cells(document, path, self.has_all)?,
             };
             has_shape |= !computed.numbers.is_empty();
             Ok(Some(computed))
@@ -79,8 +79,8 @@ fn is_of_columns(spec: &RawDocument) -> bool {
 /// primary has taken, all members can take.
 const STEPS_MAX: usize = 50_000_000;
 
-/// The cells of what is at a path.
-fn cells(document: &RawDocument, path: &Path) -> Result<Computed, KeyError> {
+/// The cells of what is at a path, in the first format or a later one.
+fn cells(document: &RawDocument, path: &Path, is_first: bool) -> Result<Computed, KeyError> {
     let left = Cell::new(STEPS_MAX);
     let spend = |steps: usize| {
         left.set(left.get().checked_sub(steps).ok_or(Ended)?);
@@ -105,7 +105,7 @@ fn cells(document: &RawDocument, path: &Path) -> Result<Computed, KeyError> {
             }
             Some(value) => value,
         };
-        match of_value(value, meter) {
+        match of_value(value, is_first, meter) {
             Ok(cells) => computed.numbers.extend(cells),
             Err(found) => {
                 error = Some(found);
@@ -120,13 +120,18 @@ fn cells(document: &RawDocument, path: &Path) -> Result<Computed, KeyError> {
     }
 }
 
-fn of_value(value: RawBsonRef<'_>, meter: Meter<'_>) -> Result<Vec<i64>, KeyError> {
+fn of_value(value: RawBsonRef<'_>, is_first: bool, meter: Meter<'_>) -> Result<Vec<i64>, KeyError> {
     let shape = parse::stored(value, meter).map_err(|error| match error {
         GeoError::Ended => KeyError::Geo("geometry is too complex for an index".to_owned()),
         error => KeyError::Geo(error.to_string()),
     })?;
     if matches!(shape, banyan_geo::Shape::BigPolygon(_)) {
         let message = "can't index geometry with strict winding order";
+        return Err(KeyError::Geo(message.to_owned()));
+    }
+    // The first format knew no shapes of several parts.
+    if is_first && matches!(shape, banyan_geo::Shape::Several(_)) {
+        let message = "given geometry can't be indexed in the old index format";
         return Err(KeyError::Geo(message.to_owned()));
     }
     let cells = covering::stored(&shape);

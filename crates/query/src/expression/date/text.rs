@@ -281,6 +281,9 @@ fn parse_with(text: &str, format: &str, zone: Option<Zone>) -> Result<i64> {
     finish(text, fields.local(), fields.zone, zone)
 }
 
+/// So many minutes are no more seconds than an offset has room for.
+const OFFSET_DIGITS_MAX: usize = 7;
+
 fn read_field(specifier: char, reader: &mut Reader<'_>, fields: &mut Fields) -> Option<()> {
     match specifier {
         'Y' => fields.year = Some(reader.number(4, 4)? as i32),
@@ -314,9 +317,13 @@ fn read_field(specifier: char, reader: &mut Reader<'_>, fields: &mut Fields) -> 
         }
         'z' => fields.zone = Some(reader.zone()?),
         'Z' => {
-            let sign = if reader.eat('-').is_some() { -1 } else { 1 };
-            let _ = reader.eat('+');
-            fields.zone = Some(Zone::Offset(sign * reader.number(1, 4)? as i32 * 60));
+            // There is no offset without a sign, and one of zero minutes without digits.
+            let sign = match reader.eat('-') {
+                Some(()) => -1,
+                None => reader.eat('+').map(|()| 1)?,
+            };
+            let minutes = reader.number(1, OFFSET_DIGITS_MAX).unwrap_or(0);
+            fields.zone = Some(Zone::Offset(sign * minutes as i32 * 60));
         }
         '%' => reader.eat('%')?,
         _ => return None,
