@@ -26,6 +26,12 @@ pub enum Language {
     Spanish,
     Swedish,
     Turkish,
+    /// A language by its code in an index of version 1: words have its stems, and nothing else is as
+    /// in it. Each word is searched for.
+    Code {
+        code: &'static str,
+        of: &'static Language,
+    },
 }
 
 /// A language with its name, its code since version 2, and the codes of version 1.
@@ -60,15 +66,14 @@ impl Language {
     /// The language of a name or a code. Version 1 takes them by their case, and has other codes;
     /// a name that it does not know stands for no language.
     pub fn named(name: &str, version: Version) -> Result<Language, TextError> {
-        let is_named = |(_, long, code, old): &&Names| match version {
-            Version::One => name == *long || old.contains(&name),
-            Version::Two | Version::Three => {
-                name.eq_ignore_ascii_case(long) || name.eq_ignore_ascii_case(code)
-            }
+        if version == Version::One {
+            return Ok(Language::of_version_1(name));
+        }
+        let is_named = |(_, long, code, _): &&Names| {
+            name.eq_ignore_ascii_case(long) || name.eq_ignore_ascii_case(code)
         };
         match LANGUAGES.iter().find(is_named) {
             Some((language, ..)) => Ok(*language),
-            None if version == Version::One => Ok(Language::None),
             None => Err(TextError::Language {
                 name: name.to_owned(),
                 version: version.number(),
@@ -76,7 +81,21 @@ impl Language {
         }
     }
 
+    fn of_version_1(name: &str) -> Language {
+        let found = LANGUAGES.iter().find_map(|(language, long, _, codes)| {
+            if name == *long {
+                return Some(*language);
+            }
+            let code = codes.iter().find(|code| **code == name)?;
+            Some(Language::Code { code, of: language })
+        });
+        found.unwrap_or(Language::None)
+    }
+
     pub fn name(self) -> &'static str {
+        if let Language::Code { code, .. } = self {
+            return code;
+        }
         let mut languages = LANGUAGES.iter();
         languages
             .find(|(language, ..)| *language == self)
@@ -95,7 +114,11 @@ impl Language {
             return Cow::Borrowed(word);
         };
         let stemmer = Stemmer::create(algorithm);
-        match older(self, word) {
+        let language = match self {
+            Language::Code { of, .. } => *of,
+            language => language,
+        };
+        match older(language, word) {
             None => stemmer.stem(word),
             Some((word, back)) => Cow::Owned(exchanged(&stemmer.stem(&word), back)),
         }
@@ -119,6 +142,7 @@ impl Language {
             Language::Spanish => (&stop_words::SPANISH, Some(Algorithm::Spanish)),
             Language::Swedish => (&stop_words::SWEDISH, Some(Algorithm::Swedish)),
             Language::Turkish => (&stop_words::TURKISH, Some(Algorithm::Turkish)),
+            Language::Code { of, .. } => (&stop_words::NONE, of.rules().1),
         }
     }
 }
@@ -180,7 +204,10 @@ mod tests {
     #[test]
     fn version_1_has_other_codes_and_knows_every_name() {
         let named = |name| Language::named(name, Version::One);
-        assert_eq!(named("eng"), Ok(Language::English));
+        assert_eq!(named("english"), Ok(Language::English));
+        let coded = named("eng").unwrap();
+        assert_eq!((coded.name(), &*coded.stem("running")), ("eng", "run"));
+        assert!(Language::English.is_stop_word("the") && !coded.is_stop_word("the"));
         assert_eq!(named("nb"), Ok(Language::None));
         assert_eq!(named("English"), Ok(Language::None));
     }
