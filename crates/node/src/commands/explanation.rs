@@ -187,8 +187,21 @@ impl Around<'_> {
                 }
             }
         }
+        let plan = match self.write {
+            Some(_) => without_limit(plan),
+            None => plan,
+        };
         stage.append(cstr!("inputStage"), plan);
         stage
+    }
+}
+
+/// A plan that ends by itself: MongoDB's stage for a write of one document is the one that ends it.
+fn without_limit(plan: RawDocumentBuf) -> RawDocumentBuf {
+    let is_limit = plan.get_str("stage").is_ok_and(|stage| stage == "LIMIT");
+    match plan.get_document("inputStage") {
+        Ok(inner) if is_limit => inner.to_owned(),
+        _ => plan,
     }
 }
 
