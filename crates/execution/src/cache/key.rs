@@ -29,6 +29,10 @@ impl PlanName {
         match &solution.access {
             Access::Nothing | Access::Collection { .. } | Access::Sample(_) => PlanName::Collection,
             Access::Index { bounds, .. } => PlanName::Index(scanned(bounds)),
+            Access::Merge { ranges, .. } => {
+                let first = ranges.first();
+                PlanName::Index(first.map(|bounds| scanned(bounds)).unwrap_or_default())
+            }
             Access::Near(search) => PlanName::Index(search.index.name.clone()),
             Access::Text(text) => PlanName::Index(text.index.name.clone()),
             Access::Union(union) => {

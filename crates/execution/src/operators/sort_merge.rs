@@ -10,8 +10,9 @@ use bson::{RawDocumentBuf, cstr};
 use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::plan::explain::clamp;
 
-/// So many members of an input are read at once.
-const READ_AHEAD: usize = 16;
+/// So many members of an input are read at once, in the end: at first one, as few may be wanted of many
+/// inputs.
+const READ_AHEAD_MAX: usize = 16;
 
 pub struct SortMerge {
     /// Of each input.
@@ -24,6 +25,8 @@ pub struct SortMerge {
 #[derive(Default)]
 struct Head {
     ended: bool,
+    /// So many were read at once the last time.
+    read_ahead: usize,
     /// What was read and not handed on, each with its sort key.
     ahead: VecDeque<(Vec<u8>, Member)>,
 }
@@ -51,7 +54,8 @@ impl SortMerge {
         let mut pulled = Vec::new();
         for (head, input) in self.heads.iter_mut().zip(inputs) {
             while head.ahead.is_empty() && !head.ended {
-                let progress = input.next(run, READ_AHEAD, &mut pulled)?;
+                head.read_ahead = (2 * head.read_ahead).clamp(1, READ_AHEAD_MAX);
+                let progress = input.next(run, head.read_ahead, &mut pulled)?;
                 head.ended = progress == Progress::End;
                 for member in pulled.drain(..) {
                     let Some(row) = &member.row else { continue };

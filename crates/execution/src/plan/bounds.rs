@@ -22,7 +22,7 @@ use banyan_storage::{ArrayPaths, Collection, Index, KeyLayout, KeyRange};
 use bson::{RawBson, RawBsonRef};
 
 use super::confined::{any_of, asks_for_existence, confine_field, has_keys, is_exact_for_items};
-use super::ranges::{Builder, LaterFields, ScanRange, below};
+use super::ranges::{Builder, LaterFields, ScanRange, below, encoded_interval};
 use crate::error::plan_killed;
 
 /// The part of an index that has to be looked at, in index order, without overlaps.
@@ -43,6 +43,8 @@ pub struct IndexBounds {
     /// How many leading fields are confined to single points, and how many are confined at all.
     pub points: usize,
     pub confined: usize,
+    /// How many leading fields each of the ranges confines to single points.
+    pub points_each: usize,
     /// Per field, whether it is confined.
     pub confines: Vec<bool>,
     /// Whether one record may have several of the index's keys.
@@ -100,6 +102,44 @@ impl IndexBounds {
     /// Whether the bounds leave anything out.
     pub fn is_selective(&self) -> bool {
         self.confined > 0
+    }
+
+    /// These bounds with each range by itself.
+    pub fn divided(&self) -> impl Iterator<Item = IndexBounds> {
+        let per_range = self.intervals_per_range();
+        self.ranges.iter().enumerate().map(move |(at, range)| {
+            let mut own = IndexBounds {
+                ranges: vec![range.clone()],
+                points: self.points_each,
+                ..self.clone()
+            };
+            // The last field changes from range to range, the first one least often.
+            let mut at = at;
+            for (field, intervals) in per_range.iter().enumerate().rev() {
+                own.intervals[field] = vec![intervals[at % intervals.len()].clone()];
+                at /= intervals.len();
+            }
+            own
+        })
+    }
+
+    /// The intervals of the fields that ranges speak of, in the order of keys: each range has one of
+    /// each. None where they can't be told apart.
+    fn intervals_per_range(&self) -> Vec<Vec<Interval<'static>>> {
+        let fields = self.layout.fields.iter().zip(&self.intervals);
+        let in_key_order = |((_, order), intervals): (&(Path, FieldOrder), &Vec<_>)| {
+            let mut intervals = intervals.clone();
+            intervals.sort_by_cached_key(|interval: &Interval<'static>| {
+                encoded_interval(&[], interval, *order)
+            });
+            intervals
+        };
+        let per_range: Vec<_> = fields.take(self.later.first).map(in_key_order).collect();
+        let count = per_range.iter().map(Vec::len).product::<usize>();
+        match count == self.ranges.len() {
+            true => per_range,
+            false => Vec::new(),
+        }
     }
 
     /// Whether this is all of a clustered collection.
@@ -378,11 +418,13 @@ pub(super) fn of_layout(
         is_of_one && is_readable(index, &arrays, (path, *order), confined.as_ref())
     });
     let readable = readable.collect();
-    let (points, confined) = (builder.points, builder.confined);
+    let (points, points_each) = (builder.points, builder.points_each);
+    let confined = builder.confined;
     let (ranges, later) = builder.finish(fields.len());
     Some(IndexBounds {
         index: index.clone(),
         points,
+        points_each,
         confined,
         confines: per_field.iter().map(Option::is_some).collect(),
         ranges,
@@ -474,6 +516,7 @@ fn all_keys(index: &Arc<Index>, layout: KeyLayout, alike: bool) -> IndexBounds {
         met: Vec::new(),
         later: LaterFields::default(),
         points: 0,
+        points_each: 0,
         confined: 0,
         confines: vec![false; layout.fields.len()],
         multikey: layout.fields.iter().any(|(path, _)| arrays.are_on(path)),

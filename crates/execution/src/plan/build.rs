@@ -214,6 +214,9 @@ fn find(
             Stage::new(near.telling(request.near.clone()))
         }
         Access::Union(union) => return from_union(collection, request, solution, union),
+        Access::Merge { ranges, reverse } => {
+            from_ranges(collection, request, solution, ranges, *reverse)
+        }
         Access::Text(text) => from_text(collection, request, text),
     };
     (root, Skipped::No)
@@ -384,4 +387,39 @@ fn from_union(
     let fetches = branches.map(fetch).collect();
     let merged = Stage::over_all(fetches, SortMerge::new(pattern.clone()));
     (merged, Skipped::No)
+}
+
+/// The documents of ranges that are each in order, merged.
+fn from_ranges(
+    collection: &Arc<Collection>,
+    request: &Request<'_>,
+    solution: &Solution,
+    ranges: &[Arc<IndexBounds>],
+    reverse: bool,
+) -> Stage {
+    let met = ranges.first().map_or(&[][..], |bounds| &bounds.met);
+    let filter = match solution.exact {
+        true => None,
+        false => {
+            let filter = &request.query.filter;
+            filter
+                .part(|number, _| !met.contains(&number))
+                .map(Arc::new)
+        }
+    };
+    let is_left_out = solution.exact || !met.is_empty();
+    let fetched = |bounds: &Arc<IndexBounds>| {
+        let scan = IndexScan::new(bounds.clone(), reverse, is_left_out);
+        let scan = match request.wants_keys() {
+            true => scan.returning_keys(),
+            false => scan,
+        };
+        let fetch = Fetch::new(collection.clone(), filter.clone());
+        Stage::over(Stage::new(scan), fetch)
+    };
+    let inputs = ranges.iter().map(fetched).collect();
+    match request.query.order.pattern() {
+        Some(pattern) => Stage::over_all(inputs, SortMerge::new(pattern.clone())),
+        None => Stage::over_all(inputs, Or::default()),
+    }
 }

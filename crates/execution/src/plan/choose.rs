@@ -25,6 +25,8 @@ use crate::request::{DistinctOf, Request};
 
 /// More candidates are not tried.
 const CANDIDATES_MAX: usize = 16;
+/// So many ranges are merged at most, as in MongoDB: each is read by a scan of its own.
+const MERGED_MAX: usize = 200;
 
 /// What may serve a query, the likelier ones first; at least one. An index filter names the only
 /// indexes that may.
@@ -130,7 +132,7 @@ pub fn solutions(
             }]);
         }
     }
-    let mut candidates = planner.candidates();
+    let mut candidates = planner.candidates(request);
     if let Some(at) = candidates.iter().position(|c| c.bounds.is_unique_point()) {
         let access = Access::Index {
             bounds: Arc::new(candidates.swap_remove(at).bounds),
@@ -153,7 +155,15 @@ pub fn solutions(
                 bounds,
                 reverse,
                 sorted,
+                merged,
             } = candidate;
+            if merged {
+                let ranges = bounds.divided().map(Arc::new).collect();
+                return Solution {
+                    exact: bounds.exact,
+                    ..solution(Access::Merge { ranges, reverse }, sorted)
+                };
+            }
             let bounds = Arc::new(bounds);
             solution(Access::Index { bounds, reverse }, sorted)
         })
@@ -258,6 +268,8 @@ struct Candidate {
     bounds: IndexBounds,
     reverse: bool,
     sorted: bool,
+    /// Its ranges are sorted, each by itself.
+    merged: bool,
 }
 
 /// What decides which indexes help.
@@ -355,7 +367,7 @@ impl<'p> Planner<'p> {
     }
 
     /// The indexes that help with the filter or with the order.
-    fn candidates(&self) -> Vec<Candidate> {
+    fn candidates(&self, request: &Request<'_>) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         let may_help =
             |index: &&Arc<Index>| self.sort.is_some() || may_narrow(index, self.conjunction);
@@ -365,12 +377,20 @@ impl<'p> Planner<'p> {
                 if !bounds.is_selective() && order.is_none() {
                     continue;
                 }
+                // Where all documents are wanted, sorting them costs less than to merge so many.
+                let is_few = request.wanted().is_some() && request.distinct.is_none();
+                let merged = match self.sort {
+                    Some(sort) if order.is_none() && is_few => order_of_ranges(&bounds, sort),
+                    _ => None,
+                };
+                let order = order.or(merged);
                 let reverse = order.unwrap_or(false);
                 let sorted = self.sort.is_none() || order.is_some();
                 candidates.push(Candidate {
                     bounds,
                     reverse,
                     sorted,
+                    merged: merged.is_some(),
                 });
             }
         }
@@ -438,6 +458,11 @@ fn may_narrow(index: &Index, conjunction: &Conjunction<'_>) -> bool {
 
 /// Whether the keys inside the bounds come in the order asked for: `Some(reverse)`.
 pub fn order_of(bounds: &IndexBounds, sort: &SortPattern) -> Option<bool> {
+    order_behind(bounds, bounds.points, sort)
+}
+
+/// The same where so many leading fields have one value.
+fn order_behind(bounds: &IndexBounds, points: usize, sort: &SortPattern) -> Option<bool> {
     let fields = &bounds.layout.fields;
     let mut direction = None;
     let mut at = 0;
@@ -454,7 +479,7 @@ pub fn order_of(bounds: &IndexBounds, sort: &SortPattern) -> Option<bool> {
                     return None;
                 }
                 let reverse = descending != (*order == FieldOrder::Descending);
-                if at <= bounds.points {
+                if at <= points {
                     // One value only: any direction will do.
                     break;
                 }
@@ -464,12 +489,21 @@ pub fn order_of(bounds: &IndexBounds, sort: &SortPattern) -> Option<bool> {
                 break;
             }
             // A field that is confined to one value can be passed over.
-            if at > bounds.points {
+            if at > points {
                 return None;
             }
         }
     }
     Some(direction.unwrap_or(false))
+}
+
+/// The same of the keys in each of the ranges, where these are few.
+fn order_of_ranges(bounds: &IndexBounds, sort: &SortPattern) -> Option<bool> {
+    let is_few = (2..=MERGED_MAX).contains(&bounds.ranges.len());
+    if !is_few || bounds.index.is_clustered() || bounds.layout.prefix.is_some() {
+        return None;
+    }
+    order_behind(bounds, bounds.points_each, sort)
 }
 
 /// Whether a record's first key inside the bounds is the one that sorts it by this field. One with

@@ -68,6 +68,11 @@ pub enum Access {
     },
     /// A record is taken once.
     Union(Union),
+    /// Ranges of one index, each of which has its documents in the order that is asked for.
+    Merge {
+        ranges: Vec<Arc<IndexBounds>>,
+        reverse: bool,
+    },
     /// What is near a point, in rings around it.
     Near(Arc<near::NearSearch>),
     /// The terms of a search, looked up in a text index.
@@ -146,9 +151,11 @@ impl Solution {
             Access::Nothing | Access::Collection { .. } | Access::Sample(_) => 1.0,
             Access::Index { bounds, .. } if bounds.index.is_clustered() => 1.0,
             Access::Index { .. } if self.is_covered() => 1.0,
-            Access::Index { .. } | Access::Union(_) | Access::Near(_) | Access::Text(_) => {
-                KEY_AND_RECORD_COST
-            }
+            Access::Index { .. }
+            | Access::Union(_)
+            | Access::Merge { .. }
+            | Access::Near(_)
+            | Access::Text(_) => KEY_AND_RECORD_COST,
         }
     }
 }

@@ -43,7 +43,9 @@ pub(super) struct Builder {
     /// Whether no further field can narrow the ranges.
     closed: bool,
     later: LaterFields,
+    /// How many leading fields have one value in all ranges, and how many have one in each.
     pub(super) points: usize,
+    pub(super) points_each: usize,
     pub(super) confined: usize,
     /// Set when there were too many ranges to keep apart.
     pub(super) widened: bool,
@@ -62,6 +64,7 @@ impl Builder {
             closed: false,
             later: LaterFields::default(),
             points: 0,
+            points_each: 0,
             confined: 0,
             widened: false,
         }
@@ -97,9 +100,11 @@ impl Builder {
         };
         let all_points = confined.intervals.iter().all(Interval::is_point);
         if all_points {
-            if confined.intervals.len() == 1 {
+            // Behind a field of several values one value is that of no single run of keys.
+            if confined.intervals.len() == 1 && self.points == self.points_each {
                 self.points += 1;
             }
+            self.points_each += 1;
             let mut encoded: Vec<Vec<u8>> = confined
                 .intervals
                 .iter()
@@ -206,13 +211,19 @@ fn encoded_intervals(
     order: FieldOrder,
 ) -> Vec<EncodedInterval> {
     let intervals = confined.intervals.iter();
-    let mut encoded: Vec<_> = intervals.map(|i| range_of(prefix, i, order)).collect();
+    let mut encoded: Vec<_> = intervals
+        .map(|interval| encoded_interval(prefix, interval, order))
+        .collect();
     encoded.sort();
     encoded
 }
 
 /// The keys from the interval's first (included) to just after its last.
-fn range_of(prefix: &[u8], interval: &Interval<'_>, order: FieldOrder) -> EncodedInterval {
+pub(super) fn encoded_interval(
+    prefix: &[u8],
+    interval: &Interval<'_>,
+    order: FieldOrder,
+) -> EncodedInterval {
     let (first, last) = match order {
         FieldOrder::Descending => (&interval.upper, &interval.lower),
         _ => (&interval.lower, &interval.upper),

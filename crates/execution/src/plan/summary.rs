@@ -70,6 +70,9 @@ impl Summary {
             Access::Index { bounds, .. } if bounds.is_whole_collection() => Summary::Scan,
             Access::Index { bounds, .. } => Summary::Clustered(bounds.index.clone()),
             Access::Near(search) => Summary::Near(search.index.clone()),
+            Access::Merge { ranges, .. } => {
+                Summary::Union(ranges.iter().map(|bounds| bounds.index.clone()).collect())
+            }
             Access::Union(union) => {
                 let branches = union.branches.iter();
                 Summary::Union(branches.map(|branch| branch.bounds.index.clone()).collect())

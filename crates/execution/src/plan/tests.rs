@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use banyan_document::Collator;
+use banyan_query::canonical::CanonicalQuery;
 use banyan_query::{Context, Filter};
 use bson::{Bson, RawDocumentBuf, doc, rawdoc};
 
@@ -94,6 +95,10 @@ fn filters() -> Vec<RawDocumentBuf> {
         doc! { "b": { "$gt": 6 } },
         doc! { "b": { "$gt": 2, "$lt": 8 }, "a": { "$in": [1, 5, "a", Bson::Null] } },
         doc! { "b": { "$in": [1, 4, 5, 9] }, "a": { "$lt": 3 } },
+        doc! { "b": { "$in": [1, 4, 5, 9] } },
+        doc! { "a": { "$in": [1, "a", Bson::Null, 3] }, "b": 5 },
+        doc! { "a": { "$in": [1, "a", Bson::Null, 3] }, "b": { "$in": [1, 5, 6] } },
+        doc! { "a": { "$in": [1, 5] }, "b": { "$gt": 2 }, "_id": { "$ne": 50 } },
         doc! { "b": { "$gte": 1, "$ne": 4 }, "a": { "$gt": 1, "$lte": "ab" }, "_id": { "$lt": 99 } },
         doc! { "b": { "$lt": 9 }, "s.p": { "$in": [1, 2] }, "_id": { "$gt": 9 } },
         doc! { "$or": [{ "b": { "$lt": 3 } }, { "b": 7 }, { "b": { "$gt": 8 } }], "a": { "$gt": 1 } },
@@ -201,6 +206,10 @@ fn indexes_change_how_documents_are_found_and_not_which() {
             index(rawdoc! { "b": 1, "x": 1, "a": -1 }, "bxa"),
         ],
         vec![
+            index(rawdoc! { "b": -1, "_id": 1 }, "bi"),
+            index(rawdoc! { "a": 1, "b": 1, "_id": -1 }, "abi"),
+        ],
+        vec![
             rawdoc! { "v": 2, "key": { "s.p": 1 }, "name": "sp", "sparse": true },
             rawdoc! { "v": 2, "key": { "b": -1 }, "name": "b", "sparse": true },
             rawdoc! {
@@ -215,6 +224,7 @@ fn indexes_change_how_documents_are_found_and_not_which() {
         Some(rawdoc! { "a": 1, "_id": 1 }),
         Some(rawdoc! { "b": 1, "a": -1, "_id": 1 }),
         Some(rawdoc! { "b": -1, "a": 1, "_id": 1 }),
+        Some(rawdoc! { "b": 1, "_id": -1 }),
     ];
     for (number, indexes) in candidates.iter().enumerate() {
         let name = format!("candidate{number}");
@@ -233,10 +243,70 @@ fn indexes_change_how_documents_are_found_and_not_which() {
                         found.sort_unstable();
                     }
                     assert_eq!(found, expected, "{filter:?} {sort:?} by {plan:?}");
+                    if sort.is_none() {
+                        continue;
+                    }
+                    for most in [2, 1000] {
+                        let (found, plan) = fixture.find(candidate, &first(most, &request));
+                        let expected: Vec<_> = expected.iter().take(most).collect();
+                        let found: Vec<_> = found.iter().collect();
+                        assert_eq!(found, expected, "{most} of {filter:?} {sort:?} by {plan:?}");
+                    }
                 }
             }
         }
     }
+}
+
+/// The request, of which only so many documents are wanted.
+fn first(most: usize, request: &Request<'static>) -> Request<'static> {
+    let query = CanonicalQuery {
+        limit: Some(most as u64),
+        ..(*request.query).clone()
+    };
+    Request {
+        query: Arc::new(query),
+        ..Request::default()
+    }
+}
+
+#[test]
+fn ranges_in_order_are_merged_where_few_are_wanted() {
+    let fixture = Fixture::new();
+    let documents: Vec<_> = (0..2000)
+        .map(|id| rawdoc! { "_id": id, "a": id % 50, "b": id % 3, "n": (id * 7) % 2000 })
+        .collect();
+    let key = rawdoc! { "a": 1, "b": 1, "n": -1 };
+    let collection = fixture.collection("c", &documents, &[index(key, "abn")]);
+    let names = |filter: RawDocumentBuf, sort: RawDocumentBuf, most: Option<usize>| {
+        let request = request(&filter, Some(&sort));
+        let request = match most {
+            Some(most) => first(most, &request),
+            None => request,
+        };
+        let found = fixture.solutions(&collection, &request);
+        let names = found.iter().map(|way| name(&way.access));
+        names.collect::<Vec<_>>().join(" ")
+    };
+    let both = rawdoc! { "a": { "$in": [3, 7, 9] }, "b": { "$in": [0, 1] } };
+    let one = rawdoc! { "a": { "$in": [3, 7, 9] }, "b": 1 };
+    let newest = rawdoc! { "n": -1 };
+    assert_eq!(names(both.clone(), newest.clone(), Some(10)), "6 ranges");
+    assert_eq!(names(one.clone(), newest.clone(), Some(10)), "3 ranges");
+    assert_eq!(names(one.clone(), newest.clone(), None), "abn");
+    let in_range = rawdoc! { "a": { "$in": [3, 7] }, "b": { "$gt": 0 } };
+    let sort = rawdoc! { "b": -1, "n": 1 };
+    assert_eq!(names(in_range.clone(), sort, Some(10)), "2 ranges");
+    assert_eq!(names(in_range, newest.clone(), Some(10)), "abn");
+    let many: Vec<i32> = (0..50).collect();
+    let many = doc! { "a": { "$in": many }, "b": { "$in": [0, 1, 2, 3, 4] } };
+    let many = RawDocumentBuf::try_from(&many).unwrap();
+    assert_eq!(names(many, newest.clone(), Some(10)), "abn");
+    // Some documents of each range are read, and not all 80.
+    let mut executor = fixture.open(&collection, &first(10, &request(&both, Some(&newest))));
+    assert_eq!(executor.count_up_to(10).unwrap(), 10);
+    let read = executor.stats.documents();
+    assert!(read <= 40, "{read}");
 }
 
 /// The documents that match lie where a scan begins: a trial of it would find them at once.
@@ -255,6 +325,7 @@ fn name(access: &Access) -> String {
     match access {
         Access::Index { bounds, .. } => bounds.index.name.clone(),
         Access::Union(union) => format!("{} parts", union.branches.len()),
+        Access::Merge { ranges, .. } => format!("{} ranges", ranges.len()),
         Access::Collection { .. } => "collection".to_owned(),
         Access::Nothing => "nothing".to_owned(),
         Access::Near(search) => format!("near by {}", search.index.name),
