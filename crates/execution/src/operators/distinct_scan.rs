@@ -153,8 +153,8 @@ impl DistinctScan {
             };
             let reading = &mut self.reading;
             let Some((key, record)) = next else {
-                self.range += 1;
-                (self.scan, reading.last, reading.passed) = (None, None, None);
+                (self.scan, reading.last) = (None, None);
+                self.leave_range();
                 continue;
             };
             self.keys_examined += 1;
@@ -174,15 +174,37 @@ impl DistinctScan {
         }
     }
 
-    /// Begins to scan what is left of the ranges. False: nothing is.
-    fn seek(&mut self, run: &Run<'_>) -> bool {
-        let bounds = &self.bounds;
-        let count = bounds.ranges.len();
+    /// Goes on with the next range of another value: where later fields have several values, there are
+    /// several ranges of one.
+    fn leave_range(&mut self) {
+        let Some(passed) = self.reading.passed.take() else {
+            self.range += 1;
+            return;
+        };
+        loop {
+            self.range += 1;
+            let lower = self.place().map(|at| &self.bounds.ranges[at].range.lower);
+            match lower {
+                Some(Bound::Included(key) | Bound::Excluded(key)) if key.starts_with(&passed) => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// Where the current range is among all; `None`: they have ended.
+    fn place(&self) -> Option<usize> {
+        let count = self.bounds.ranges.len();
         let place = match self.reverse {
             false => Some(self.range),
             true => count.checked_sub(self.range + 1),
         };
-        let Some(range) = place.and_then(|place| bounds.ranges.get(place)) else {
+        place.filter(|place| *place < count)
+    }
+
+    /// Begins to scan what is left of the ranges. False: nothing is.
+    fn seek(&mut self, run: &Run<'_>) -> bool {
+        let bounds = &self.bounds;
+        let Some(range) = self.place().and_then(|place| bounds.ranges.get(place)) else {
             return false;
         };
         let (index, reverse) = (&bounds.index, self.reverse);
