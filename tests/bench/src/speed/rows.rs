@@ -173,6 +173,11 @@ fn index_reads() -> Vec<Row> {
             let filter = doc! { "section": "section05", "amount": { "$gte": 2_000 } };
             find(filter, doc! { "sort": { "amount": 1 } })
         }),
+        cursor("index: top 10 of eight sections", |_| {
+            let sections: Vec<String> = (0..8).map(|at| format!("section{at:02}")).collect();
+            let filter = doc! { "section": { "$in": sections } };
+            find(filter, doc! { "sort": { "amount": -1 }, "limit": 10 })
+        }),
         ordered("index: projection, skip half, limit", |n| {
             let rest = doc! {
                 "projection": { "user": 1, "amount": 1 },
