@@ -116,7 +116,9 @@ pub fn solutions(
              solution for TEXT under OR - other non-TEXT clauses under OR have to be indexed as well.",
         ));
     }
-    text::check_branches(collection, request, &conjunction)?;
+    if query.filter.searches() {
+        text::check_branches(collection, request, &conjunction)?;
+    }
     if let Some((bounds, field, reverse)) = planner.distinct_bounds(request) {
         let access = Access::Index {
             bounds: Arc::new(bounds),
@@ -377,7 +379,7 @@ impl<'p> Planner<'p> {
                 if !bounds.is_selective() && order.is_none() {
                     continue;
                 }
-                // Where all documents are wanted, sorting them costs less than to merge so many.
+                // Where all documents are wanted, all cores may sort them, and one alone merges.
                 let is_few = request.wanted().is_some() && request.distinct.is_none();
                 let merged = match self.sort {
                     Some(sort) if order.is_none() && is_few => order_of_ranges(&bounds, sort),

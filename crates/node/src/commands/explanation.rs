@@ -196,7 +196,8 @@ impl Around<'_> {
     }
 }
 
-/// A plan that ends by itself: MongoDB's stage for a write of one document is the one that ends it.
+/// A plan without the limit that a write of one document sets it: MongoDB's stages for writes end by
+/// themselves, and show none.
 fn without_limit(plan: RawDocumentBuf) -> RawDocumentBuf {
     let is_limit = plan.get_str("stage").is_ok_and(|stage| stage == "LIMIT");
     match plan.get_document("inputStage") {
