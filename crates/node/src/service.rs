@@ -407,11 +407,7 @@ impl NodeService {
     /// What can be said against a transaction number.
     fn check_numbered(&self, ctx: &CommandContext<'_>) -> Result<(), CommandError> {
         let spec = ctx.spec;
-        let is_retryable = matches!(
-            spec.name,
-            "insert" | "update" | "delete" | "findAndModify" | "bulkWrite"
-        );
-        if !is_retryable && !spec.writes && spec.needs != Needs::Readable {
+        if !spec.retryable && !spec.writes && spec.needs != Needs::Readable {
             return Err(CommandError::new(
                 ErrorCode::Location(50889),
                 "It is illegal to provide a txnNumber for this command",
@@ -431,7 +427,7 @@ impl NodeService {
                 "Transaction numbers are only allowed on a replica set member or mongos",
             ));
         }
-        if is_retryable {
+        if spec.retryable {
             return Ok(());
         }
         Err(CommandError::new(

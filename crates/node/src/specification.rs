@@ -72,6 +72,10 @@ pub struct Specification<R> {
     pub explained: Option<CheckForm>,
     /// What explains it, in the context of the `explain`, where that does not do so itself.
     pub explained_by: Option<R>,
+    /// It is a batch of statements, each with a number of its own: the field that holds them.
+    pub statements: Option<&'static str>,
+    /// A driver may try it again, under a transaction number that says that it is the same write.
+    pub retryable: bool,
     /// The fields that it accepts and that have no effect here.
     pub ignored: &'static [&'static str],
     /// Reading, planning or staging it may take long: unless it is clearly small, all of it runs
@@ -110,6 +114,8 @@ impl<R: Copy> Specification<R> {
             form: None,
             explained: None,
             explained_by: None,
+            statements: None,
+            retryable: false,
             ignored: &[],
             computes: false,
             vital: false,
@@ -138,6 +144,17 @@ impl<R: Copy> Specification<R> {
     pub const fn writes(mut self) -> Self {
         self.writes = true;
         self.needs = Needs::Primary;
+        self
+    }
+
+    /// A batch of writes, which this field holds.
+    pub const fn writes_statements(mut self, field: &'static str) -> Self {
+        self.statements = Some(field);
+        self.writes().retryable()
+    }
+
+    pub const fn retryable(mut self) -> Self {
+        self.retryable = true;
         self
     }
 
@@ -262,7 +279,7 @@ impl<R: Copy> Specification<R> {
             parsed_as: self.parsed_as,
             writes: self.writes,
             takes_concern: self.writes || self.takes_concern != TakesConcern::Never,
-            has_statements: matches!(self.name, "insert" | "update" | "delete" | "bulkWrite"),
+            has_statements: self.statements.is_some(),
         }
     }
 

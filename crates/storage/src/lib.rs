@@ -58,7 +58,7 @@ pub use engine::{LogBarrier, StoreOptions};
 pub use error::{OpenError, StorageError};
 pub use index::{Index, IndexDefinition};
 pub use keys::{CollectionId, INDEX_KEY_BYTES_MAX, IndexId, KeyRange};
-pub use kind::{ArrayPaths, IndexKind, KeyLayout};
+pub use kind::{ArrayPaths, IndexKind, KeyLayout, KeyPrefix};
 pub use overlay::{Overlay, OverlayView};
 pub use record::{Bytes, Record};
 pub use record_id::{RecordId, RecordIdFormat, RecordIdRef};

@@ -5,6 +5,7 @@ use banyan_query::Filter;
 use banyan_query::metadata::DISTANCE_FIELD;
 use banyan_query::sort::SortPattern;
 use banyan_query::text::TEXT_SCORE_FIELD;
+use banyan_storage::KeyPrefix;
 use bson::{RawArrayBuf, RawDocumentBuf, cstr, rawdoc};
 
 use super::Counts;
@@ -58,6 +59,18 @@ pub(super) fn direction(reverse: bool) -> &'static str {
 
 /// What is said of an index and the part of it that is read.
 pub(super) fn append_bounds(stage: &mut RawDocumentBuf, bounds: &IndexBounds, reverse: bool) {
+    append_index(stage, bounds);
+    stage.append(cstr!("direction"), direction(reverse));
+    stage.append(cstr!("indexBounds"), intervals(bounds, reverse));
+}
+
+/// The same where the part is one range of which the keys are counted.
+pub(super) fn append_range(stage: &mut RawDocumentBuf, bounds: &IndexBounds) {
+    append_index(stage, bounds);
+    stage.append(cstr!("indexBounds"), ends(bounds));
+}
+
+fn append_index(stage: &mut RawDocumentBuf, bounds: &IndexBounds) {
     let index = &bounds.index;
     match &bounds.layout.prefix {
         Some(prefix) => {
@@ -79,42 +92,82 @@ pub(super) fn append_bounds(stage: &mut RawDocumentBuf, bounds: &IndexBounds, re
         stage.append(cstr!("collation"), collator.collation().to_document());
     }
     stage.append(cstr!("isMultiKey"), bounds.multikey);
-    let is_text = index.kind.text().is_some();
     // Of texts and of points of a plane MongoDB knows none.
-    if !is_text && index.kind.grid().is_none() {
+    if index.kind.text().is_none() && index.kind.grid().is_none() {
         stage.append(cstr!("multiKeyPaths"), multikey_paths(bounds));
     }
     stage.append(cstr!("isUnique"), index.unique);
     stage.append(cstr!("isSparse"), index.sparse);
     stage.append(cstr!("isPartial"), index.partial_filter.is_some());
     stage.append(cstr!("indexVersion"), 2);
-    stage.append(cstr!("direction"), direction(reverse));
+}
+
+/// Of each field the intervals, in the order in which a scan meets them.
+fn intervals(bounds: &IndexBounds, reverse: bool) -> RawDocumentBuf {
     let mut shown = RawDocumentBuf::new();
-    if is_text {
+    if bounds.index.kind.text().is_some() {
         // The stage above names the terms.
-        stage.append(cstr!("indexBounds"), shown);
-        return;
+        return shown;
     }
+    let array =
+        |intervals: &[String]| -> RawArrayBuf { intervals.iter().map(String::as_str).collect() };
     if let Some(prefix) = &bounds.layout.prefix {
-        let at = prefix
-            .paths
-            .iter()
-            .map(|path| format!("[{path:?}, {path:?}]"));
-        let below = prefix.paths.iter().filter(|_| prefix.with_below);
-        let below = below.map(|path| {
-            let (first, end) = (format!("{path}."), format!("{path}/"));
-            format!("[{first:?}, {end:?})")
-        });
-        let intervals: Vec<String> = at.chain(below).collect();
-        let intervals: RawArrayBuf = intervals.iter().map(String::as_str).collect();
-        append(&mut shown, prefix.field, intervals);
+        append(
+            &mut shown,
+            prefix.field,
+            array(&described_prefix(prefix, reverse)),
+        );
     }
-    for ((path, _), intervals) in bounds.layout.fields.iter().zip(bounds.described()) {
-        let intervals: Vec<String> = intervals.collect();
-        let intervals: RawArrayBuf = intervals.iter().map(String::as_str).collect();
-        append(&mut shown, &path.to_string(), intervals);
+    for ((path, _), intervals) in bounds.layout.fields.iter().zip(bounds.described(reverse)) {
+        append(&mut shown, &path.to_string(), array(&intervals));
     }
-    stage.append(cstr!("indexBounds"), shown);
+    shown
+}
+
+fn described_prefix(prefix: &KeyPrefix, reverse: bool) -> Vec<String> {
+    let at = |path: &String| format!("[{path:?}, {path:?}]");
+    let below = |path: &String| {
+        let (first, end) = (format!("{path}."), format!("{path}/"));
+        match reverse {
+            true => format!("({end:?}, {first:?}]"),
+            false => format!("[{first:?}, {end:?})"),
+        }
+    };
+    let all_below = prefix.paths.iter().filter(|_| prefix.with_below).map(below);
+    let mut shown: Vec<String> = prefix.paths.iter().map(at).chain(all_below).collect();
+    if reverse {
+        shown.reverse();
+    }
+    shown
+}
+
+/// The first and the last key of one range, and whether keys that begin so belong to it.
+fn ends(bounds: &IndexBounds) -> RawDocumentBuf {
+    let (mut start, mut end) = (RawDocumentBuf::new(), RawDocumentBuf::new());
+    let (mut with_start, mut with_end) = (true, true);
+    for ((path, order), intervals) in bounds.layout.fields.iter().zip(&bounds.intervals) {
+        let Some(interval) = intervals.first() else {
+            continue;
+        };
+        let [first, last] = interval.ends(*order == FieldOrder::Descending);
+        let name = path.to_string();
+        // Behind an end that does not belong, the range begins after all keys, or ends before them.
+        let behind = |with: bool, inside, outside| if with { inside } else { outside };
+        let (from, to) = (
+            behind(with_start, first, last),
+            behind(with_end, last, first),
+        );
+        append(&mut start, &name, from.value.get());
+        append(&mut end, &name, to.value.get());
+        with_start &= first.inclusive;
+        with_end &= last.inclusive;
+    }
+    rawdoc! {
+        "startKey": start,
+        "startKeyInclusive": with_start,
+        "endKey": end,
+        "endKeyInclusive": with_end,
+    }
 }
 
 /// Of each field, the beginnings of its path at which there are arrays.

@@ -14,7 +14,7 @@ use banyan_storage::{Collection, RecordId, Snapshot};
 use bson::{RawDocumentBuf, cstr};
 
 use super::cell_test::CellTest;
-use super::explain::append_bounds;
+use super::explain::{append_bounds, append_range};
 use super::index_pieces::{KEYS_MIN, Piece, cut};
 use super::key_document::{KeyDocument, unreadable};
 use super::stepping::Stepping;
@@ -254,6 +254,11 @@ impl IndexScan {
         Ok(Progress::More)
     }
 
+    /// Whether it is MongoDB's COUNT_SCAN.
+    fn counts_one_range(&self) -> bool {
+        self.counts_only && self.bounds.are_one_range()
+    }
+
     /// Counts the next keys, each of which is a record that is wanted. `None`: they have to be looked at.
     fn count(&mut self, run: &mut Run<'_>, most: u64) -> Result<Option<u64>, QueryError> {
         let looks_at_keys = self.reading.filter.is_some() || self.reading.seen.is_some();
@@ -394,7 +399,7 @@ impl IndexScan {
 
 impl Operator for IndexScan {
     fn name(&self) -> &'static str {
-        match self.counts_only {
+        match self.counts_one_range() {
             true => "COUNT_SCAN",
             false => "IXSCAN",
         }
@@ -522,7 +527,10 @@ impl Operator for IndexScan {
     }
 
     fn describe(&self, stage: &mut RawDocumentBuf, _: &Counts, explainer: Explainer) {
-        append_bounds(stage, &self.bounds, self.reverse);
+        match self.counts_one_range() {
+            true => append_range(stage, &self.bounds),
+            false => append_bounds(stage, &self.bounds, self.reverse),
+        }
         if explainer.ran() {
             stage.append(cstr!("keysExamined"), clamp(self.examined));
         }

@@ -176,21 +176,35 @@ impl IndexBounds {
             .any(|layout| layout.prefix.as_ref() == Some(prefix))
     }
 
-    /// Per field, as `explain` shows them.
-    pub fn described(&self) -> impl Iterator<Item = impl Iterator<Item = String>> {
+    /// Per field, as `explain` shows them: in the order in which a scan meets them.
+    pub fn described(&self, reverse: bool) -> impl Iterator<Item = Vec<String>> {
         let collated = self.index.pattern.collator.is_some();
-        let shown = move |interval: &Interval<'static>| {
-            let ends = (interval.lower.value.get(), interval.upper.value.get());
-            // Null is shown apart from the undefined before it.
-            match ends {
-                (RawBsonRef::Undefined, RawBsonRef::Null) => ["undefined", "null"]
-                    .map(|value| format!("[{value}, {value}]"))
-                    .to_vec(),
-                _ => vec![interval.describe(collated)],
+        let orders = self.layout.fields.iter().map(|(_, order)| *order);
+        orders.zip(&self.intervals).map(move |(order, intervals)| {
+            let backwards = reverse != (order == FieldOrder::Descending);
+            let shown = |interval: &Interval<'static>| match is_missing(interval) {
+                // Null is shown apart from the undefined before it.
+                true => vec!["[undefined, undefined]".into(), "[null, null]".into()],
+                false => vec![interval.describe(collated, backwards)],
+            };
+            let mut shown: Vec<String> = intervals.iter().flat_map(shown).collect();
+            if backwards {
+                shown.reverse();
             }
-        };
-        let fields = self.intervals.iter();
-        fields.map(move |intervals| intervals.iter().flat_map(shown))
+            shown
+        })
+    }
+
+    /// Whether they are one range of keys: points, then at most one interval, then anything.
+    pub fn are_one_range(&self) -> bool {
+        let mut behind = self
+            .intervals
+            .iter()
+            .skip_while(|intervals| matches!(&intervals[..], [interval] if interval.is_point()));
+        let is_one = |intervals: &Vec<Interval<'static>>| matches!(&intervals[..], [interval] if !is_missing(interval));
+        self.layout.prefix.is_none()
+            && behind.next().is_none_or(is_one)
+            && behind.all(|intervals| matches!(&intervals[..], [interval] if interval.is_full()))
     }
 
     /// The field of the keys that a path leads to, or through, and that can be read.
@@ -535,4 +549,10 @@ fn shown(confined: &Option<Intervals<'_>>) -> Vec<Interval<'static>> {
         Some(confined) => confined.intervals.iter().map(Interval::to_owned).collect(),
         None => vec![Interval::full()],
     }
+}
+
+/// Whether it is what a query for null or a missing field looks for.
+fn is_missing(interval: &Interval<'_>) -> bool {
+    let ends = (interval.lower.value.get(), interval.upper.value.get());
+    matches!(ends, (RawBsonRef::Undefined, RawBsonRef::Null))
 }

@@ -9,7 +9,7 @@ use banyan_storage::{ArrayPaths, Index, IndexDefinition};
 use bson::{RawDocument, RawDocumentBuf, rawdoc};
 
 fn described(bounds: &IndexBounds) -> Vec<Vec<String>> {
-    bounds.described().map(Iterator::collect).collect()
+    bounds.described(false).collect()
 }
 
 fn index(key: RawDocumentBuf, arrays: &[&str]) -> Arc<Index> {

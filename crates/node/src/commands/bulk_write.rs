@@ -21,7 +21,7 @@ use crate::errors;
 pub static SPEC: CommandSpec = CommandSpec::new("bulkWrite", Run::Future(run))
     .access(Access::Checked(reads_and_writes::bulk_write))
     .help("writes to several collections")
-    .writes()
+    .writes_statements("ops")
     .admin_only()
     .fields(FIELDS)
     .computes();

@@ -30,7 +30,7 @@ use crate::reads::query_context;
 pub static SPEC: CommandSpec = CommandSpec::new("delete", Run::Future(run))
     .access(Access::Collection(banyan_security::Action::Remove))
     .parsed_as("delete")
-    .writes()
+    .writes_statements("deletes")
     .in_transaction()
     .required(&["deletes"])
     .form(check_form)

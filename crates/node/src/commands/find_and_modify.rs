@@ -35,6 +35,7 @@ pub static SPEC: CommandSpec = CommandSpec::new("findAndModify", Run::Future(run
     .access(Access::Checked(reads_and_writes::find_and_modify))
     .aliases(&["findandmodify"])
     .writes()
+    .retryable()
     .in_transaction()
     .form(check_form)
     .explained(check_explained)

@@ -23,7 +23,7 @@ use crate::params::Field;
 
 pub static SPEC: CommandSpec = CommandSpec::new("insert", Run::Future(run))
     .access(Access::Checked(reads_and_writes::insert))
-    .writes()
+    .writes_statements("documents")
     .in_transaction()
     .required(&["documents"])
     .form(check_form)

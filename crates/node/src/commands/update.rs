@@ -35,7 +35,7 @@ use crate::reads::query_context;
 
 pub static SPEC: CommandSpec = CommandSpec::new("update", Run::Future(run))
     .access(Access::Checked(reads_and_writes::update))
-    .writes()
+    .writes_statements("updates")
     .in_transaction()
     .required(&["updates"])
     .form(check_form)

@@ -85,11 +85,8 @@ pub fn statement_ids(ctx: &CommandContext<'_>, count: usize) -> Result<Statement
 
 /// Refuses a batch that is too small or too large, or whose statements have ids that do not fit.
 pub fn check_batch(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
-    let field = match ctx.spec.name {
-        "insert" => "documents",
-        "update" => "updates",
-        "delete" => "deletes",
-        _ => return Ok(()),
+    let Some(field) = ctx.spec.statements else {
+        return Ok(());
     };
     let count = ctx.request.batch(field)?.len();
     check_size(count)?;

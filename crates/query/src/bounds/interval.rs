@@ -210,14 +210,24 @@ impl<'a> Interval<'a> {
         }
     }
 
-    /// As `explain` writes it: `[1, 5)`. `collated`: its strings are key strings.
-    pub fn describe(&self, collated: bool) -> String {
+    /// The ends as a scan meets them.
+    pub fn ends(&self, backwards: bool) -> [&End<'a>; 2] {
+        match backwards {
+            true => [&self.upper, &self.lower],
+            false => [&self.lower, &self.upper],
+        }
+    }
+
+    /// As `explain` writes it: `[1, 5)`, and `(5, 1]` if it is read backwards. `collated`: its
+    /// strings are key strings.
+    pub fn describe(&self, collated: bool, backwards: bool) -> String {
+        let [first, last] = self.ends(backwards);
         format!(
             "{}{}, {}{}",
-            if self.lower.inclusive { '[' } else { '(' },
-            describe_value(self.lower.value.get(), collated),
-            describe_value(self.upper.value.get(), collated),
-            if self.upper.inclusive { ']' } else { ')' },
+            if first.inclusive { '[' } else { '(' },
+            describe_value(first.value.get(), collated),
+            describe_value(last.value.get(), collated),
+            if last.inclusive { ']' } else { ')' },
         )
     }
 }

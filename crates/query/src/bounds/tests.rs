@@ -106,7 +106,7 @@ fn text(bounds: Option<Intervals<'_>>, collated: bool) -> String {
         return "anywhere".to_owned();
     };
     let intervals = bounds.intervals.iter();
-    let shown: Vec<_> = intervals.map(|i| i.describe(collated)).collect();
+    let shown: Vec<_> = intervals.map(|i| i.describe(collated, false)).collect();
     let inexact = if bounds.exact { "" } else { " inexact" };
     format!(
         "{}{inexact}",
@@ -125,7 +125,7 @@ fn path(argument: &str, collations: &Collations) -> String {
     let shown = match intervals_of(&conjunction, &path) {
         None => "anywhere".to_owned(),
         Some(intervals) => {
-            let shown: Vec<_> = intervals.iter().map(|i| i.describe(false)).collect();
+            let shown: Vec<_> = intervals.iter().map(|i| i.describe(false, false)).collect();
             if shown.is_empty() {
                 "nowhere".to_owned()
             } else {
