@@ -6,7 +6,7 @@ use super::ranges::ScanRange;
 use banyan_query::Filter;
 use banyan_query::bounds::Conjunction;
 use banyan_storage::{ArrayPaths, Index, IndexDefinition};
-use bson::{RawDocument, RawDocumentBuf, rawdoc};
+use bson::{RawBson, RawDocument, RawDocumentBuf, rawdoc};
 
 fn described(bounds: &IndexBounds) -> Vec<Vec<String>> {
     bounds.described(false).collect()
@@ -62,8 +62,47 @@ fn equality_prefixes_and_a_range_combine() {
         &[],
         rawdoc! { "a": 5, "b": { "$gt": 1, "$lte": 9 }, "c": 3 },
     );
-    assert_eq!(shown, [["[5, 5]"], ["(1, 9]"], ["[3, 3]"]]);
+    assert_eq!(shown, [["[5, 5]"], ["[9, 1)"], ["[3, 3]"]]);
     assert!(exact);
+}
+
+#[test]
+fn bounds_are_shown_as_a_scan_meets_them() {
+    let filter = parse(&rawdoc! { "a": { "$in": [5, 7] }, "b": { "$not": { "$gt": 1 } } });
+    let index = index(rawdoc! { "a": 1, "b": -1, "c": 1 }, &[]);
+    let bounds = bounds(&index, &Conjunction::of(&filter)).unwrap();
+    let shown = |reverse| {
+        let fields: Vec<String> = bounds.described(reverse).map(|one| one.join(" ")).collect();
+        fields
+    };
+    let forwards = [
+        "[5, 5] [7, 7]",
+        "[MaxKey, inf.0) [1, MinKey]",
+        "[MinKey, MaxKey]",
+    ];
+    assert_eq!(shown(false), forwards);
+    let backwards = [
+        "[7, 7] [5, 5]",
+        "[MinKey, 1] (inf.0, MaxKey]",
+        "[MaxKey, MinKey]",
+    ];
+    assert_eq!(shown(true), backwards);
+}
+
+#[test]
+fn one_range_is_points_then_an_interval() {
+    let is_one = |filter: RawDocumentBuf| {
+        let filter = parse(&filter);
+        let index = index(rawdoc! { "a": 1, "b": -1 }, &[]);
+        let bounds = bounds(&index, &Conjunction::of(&filter)).unwrap();
+        bounds.are_one_range()
+    };
+    assert!(is_one(rawdoc! { "a": 1 }));
+    assert!(is_one(rawdoc! { "a": { "$gt": 1 } }));
+    assert!(is_one(rawdoc! { "a": 1, "b": { "$lt": 2 } }));
+    assert!(!is_one(rawdoc! { "a": { "$gt": 1 }, "b": 2 }));
+    assert!(!is_one(rawdoc! { "a": { "$in": [1, 2] } }));
+    assert!(!is_one(rawdoc! { "a": RawBson::Null }));
 }
 
 #[test]
