@@ -137,6 +137,32 @@ pub fn index_sets() -> Vec<Vec<Document>> {
             plain(doc! { "a": 1, "c": 1, "b": 1 }),
             plain(doc! { "b.x": 1, "b.y": 1, "d": -1 }),
         ],
+        // These end with the id, and so give the orders of all documents that the cases want.
+        vec![plain(doc! { "a": 1, "b": 1, "_id": 1 })],
+        vec![
+            plain(doc! { "b": 1, "a": -1, "c": 1, "_id": -1 }),
+            plain(doc! { "a": 1, "_id": 1 }),
+        ],
+        vec![
+            plain(doc! { "a.x": 1, "b": 1, "a.y": 1, "_id": 1 }),
+            plain(doc! { "b": -1, "c": 1, "_id": 1 }),
+        ],
+        vec![
+            plain(doc! { "c": 1, "a": 1, "b": 1, "_id": 1 }),
+            plain(doc! { "b": 1, "c": -1, "_id": 1 }),
+            plain(doc! { "a.x": 1, "_id": -1 }),
+        ],
+        vec![
+            plain(doc! { "a": "hashed" }),
+            plain(doc! { "b": "hashed", "c": 1, "_id": 1 }),
+        ],
+        vec![
+            doc! {
+                "key": { "a": 1, "b": 1, "_id": 1 },
+                "partialFilterExpression": { "b": { "$gte": 1 } },
+            },
+            doc! { "key": { "c": 1, "b": 1, "_id": 1 }, "sparse": true },
+        ],
     ]
 }
 

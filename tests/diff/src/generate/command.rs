@@ -6,7 +6,7 @@ use super::{Generator, text};
 use crate::case::{COLLECTION, VIEW};
 
 /// More than any case returns, so that no cursor stays open.
-const BATCH: i32 = 10_000;
+pub const BATCH: i32 = 10_000;
 
 /// Has a command that only reads do so in the view over the collection.
 fn read_view(command: &mut Document) {
@@ -213,6 +213,6 @@ impl Generator {
     }
 }
 
-fn aggregate(pipeline: Vec<Document>) -> Document {
+pub fn aggregate(pipeline: Vec<Document>) -> Document {
     doc! { "aggregate": COLLECTION, "pipeline": pipeline, "cursor": { "batchSize": BATCH } }
 }

@@ -10,6 +10,7 @@ mod index;
 mod joins;
 mod operators;
 mod options;
+mod ordered;
 mod pipeline;
 mod story;
 pub mod text;
@@ -24,6 +25,7 @@ use crate::random::Random;
 /// Commands on one set of documents.
 const COMMANDS_PER_SCENE: usize = 12;
 const STORIES_PERCENT: usize = 20;
+const ORDERED_PERCENT: usize = 20;
 
 /// The scene of this number under this seed, always the same one.
 pub fn scene(seed: u64, number: u64) -> Scene {
@@ -36,11 +38,10 @@ pub fn scene(seed: u64, number: u64) -> Scene {
             is_story: true,
         };
     }
-    let documents = generator.documents();
-    let mut commands: Vec<Document> = Vec::new();
-    for _ in 0..COMMANDS_PER_SCENE {
-        commands.push(generator.command(documents.len()));
-    }
+    let (documents, mut commands) = match generator.random.percent(ORDERED_PERCENT) {
+        true => generator.ordered(),
+        false => generator.various(),
+    };
     // The documents need not be put back between those that only read.
     commands.sort_by_key(crate::case::writes);
     Scene {
@@ -64,6 +65,23 @@ impl Generator {
             random,
             variables: Vec::new(),
         }
+    }
+
+    /// Documents of every shape, and commands of every kind.
+    fn various(&mut self) -> (Vec<Document>, Vec<Document>) {
+        let documents = self.documents();
+        let command = |_| self.command(documents.len());
+        let commands = (0..COMMANDS_PER_SCENE).map(command).collect();
+        (documents, commands)
+    }
+
+    /// Documents with few values, and commands that want an order of them.
+    fn ordered(&mut self) -> (Vec<Document>, Vec<Document>) {
+        let shapes = self.shapes();
+        let documents = self.ordered_documents(shapes);
+        let command = |_| self.ordered_command(shapes);
+        let commands = (0..COMMANDS_PER_SCENE).map(command).collect();
+        (documents, commands)
     }
 }
 
