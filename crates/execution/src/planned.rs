@@ -17,6 +17,10 @@ use crate::request::{ReadView, Request};
 use crate::stats::Choice;
 use crate::trial;
 
+/// So many records can be looked at without holding up the connections that share a worker: reading
+/// them takes less than handing those over to another one is good for.
+const IN_PLACE_MAX: u64 = 64;
+
 /// A request for which the ways that may serve are known, and nothing has been read.
 pub struct Planned<'a> {
     view: ReadView,
@@ -50,9 +54,19 @@ impl<'a> Planned<'a> {
         })
     }
 
-    /// Whether at most a handful of records will be looked at, so that it can be done in place.
-    pub fn is_point(&self) -> bool {
-        self.solutions.first().is_some_and(Solution::is_point)
+    /// Whether so few records will be looked at that it can be done in place.
+    pub fn is_small(&self) -> bool {
+        // What shards do not own is passed over, however much that is.
+        let wanted = self.request.wanted();
+        let wanted = wanted.filter(|_| self.request.shard_filter.is_none());
+        match &self.solutions[..] {
+            [only] => {
+                let records = only.records_at_most(wanted);
+                records.is_some_and(|records| records <= IN_PLACE_MAX)
+            }
+            // Where several may serve, it takes a trial.
+            _ => false,
+        }
     }
 
     /// Begins to run. What a plan has found while it was tried is not looked for again.

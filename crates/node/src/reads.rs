@@ -29,9 +29,9 @@ pub enum Ready<'a> {
 }
 
 impl Ready<'_> {
-    /// Whether at most a handful of records will be looked at, so that it can be done in place.
-    pub fn is_point(&self) -> bool {
-        matches!(self, Ready::Planned(planned) if planned.is_point())
+    /// Whether so few records will be looked at that it can be done in place.
+    pub fn is_small(&self) -> bool {
+        matches!(self, Ready::Planned(planned) if planned.is_small())
     }
 
     /// Begins to run.

@@ -57,7 +57,7 @@ enum Proof {
     FoundDocuments,
     /// Played again and again, the case is answered alike once.
     Chance,
-    /// One answers as the other does once a condition or an order stands further ahead.
+    /// One answers as the other does once a condition, an order or a projection stands further ahead.
     Ahead,
     /// Both answer alike once no value that is put into an array is missing.
     Present,

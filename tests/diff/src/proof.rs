@@ -206,11 +206,11 @@ pub fn with_values_present(case: &Case) -> Case {
     }
 }
 
-/// Pipelines in which a condition or an order also stands further ahead that are looked at.
+/// Pipelines in which a condition, an order or a projection also stands further ahead that are looked at.
 const AHEAD: usize = 120;
 
-/// The case in every way in which a `$match`, or one of its conditions, or a `$sort` of one of its
-/// pipelines is there a second time, further ahead.
+/// The case in every way in which a `$match`, or one of its conditions, a `$sort` or a `$project` of
+/// one of its pipelines is there a second time, further ahead.
 pub fn with_a_stage_ahead(case: &Case) -> Vec<Case> {
     let command = Bson::Document(case.command.clone());
     let mut all = Vec::new();
@@ -259,7 +259,7 @@ fn ahead_in(value: &Bson, made: &mut dyn FnMut(Bson)) {
 /// What of a stage may stand further ahead as well.
 fn stages_of(stage: &Document) -> Vec<Document> {
     match stage.iter().next() {
-        Some((name, _)) if name == "$sort" => vec![stage.clone()],
+        Some((name, _)) if name == "$sort" || name == "$project" => vec![stage.clone()],
         Some((name, Bson::Document(conditions))) if name == "$match" => {
             let mut stages = vec![stage.clone()];
             if conditions.len() > 1 {

@@ -163,6 +163,13 @@ impl IndexBounds {
         paths.iter().all(|path| self.field_at(path).is_some())
     }
 
+    /// Whether each key inside the ranges lies inside the bounds, and no two are of one record.
+    pub fn keys_are_records(&self) -> bool {
+        let are_points = || self.ranges.iter().all(|range| range.point.is_some());
+        let are_apart = !self.multikey || self.ranges.len() <= 1 && are_points();
+        are_apart && self.later.fields.is_empty() && !self.index.is_clustered()
+    }
+
     /// Whether the paths that keys of the layout begin with are still those of what is asked for, now
     /// that documents have arrays at these.
     pub fn reads_same_paths(&self, arrays: &ArrayPaths) -> bool {

@@ -284,7 +284,7 @@ fn fields_behind_a_range_are_confined_unless_the_first_is_not() {
     let behind_a_gap = rawdoc! { "a": { "$gt": 5 }, "c": { "$in": [3, 1] } };
     let (bounds, exact) = shown(key.clone(), &[], behind_a_gap);
     assert_eq!(bounds[0], ["(5, inf.0]"]);
-    assert_eq!(bounds[1], ["[MinKey, MaxKey]"]);
+    assert_eq!(bounds[1], ["[MaxKey, MinKey]"]);
     assert_eq!(bounds[2], ["[1, 1]", "[3, 3]"]);
     assert!(exact);
     let filter = parse(&rawdoc! { "b": 2, "c": 3 });

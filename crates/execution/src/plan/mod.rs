@@ -126,12 +126,20 @@ impl Solution {
         }
     }
 
-    /// Whether at most a handful of records will be looked at, so that it can be done in place.
-    pub fn is_point(&self) -> bool {
+    /// How many records will be looked at where so many documents are wanted; `None`: nobody knows.
+    pub(crate) fn records_at_most(&self, wanted: Option<u64>) -> Option<u64> {
+        // Then every key that is read is a document that is wanted, and no sort waits for the last.
+        let wanted = wanted.filter(|_| self.exact && self.sorted);
         match &self.access {
-            Access::Nothing => true,
-            Access::Index { bounds, .. } => bounds.is_unique_point(),
-            _ => false,
+            Access::Nothing => Some(0),
+            Access::Index { bounds, .. } if bounds.is_unique_point() => Some(1),
+            Access::Index { bounds, .. } => wanted.filter(|_| bounds.keys_are_records()),
+            Access::Merge { ranges, .. } => {
+                let wanted = wanted.filter(|_| ranges.iter().all(|range| range.keys_are_records()));
+                // A range that gives documents is read ahead.
+                wanted.map(|wanted| wanted.saturating_mul(2).saturating_add(ranges.len() as u64))
+            }
+            _ => None,
         }
     }
 

@@ -53,6 +53,8 @@ pub static SPEC: CommandSpec = CommandSpec::new("create", Run::Future(run))
     ])
     .computes();
 
+const ID_INDEX_OF_VIEW: &str = "'idIndex' is not allowed with 'viewOn'";
+
 fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
     Box::pin(create(ctx))
 }
@@ -323,7 +325,7 @@ fn view(ctx: &CommandContext<'_>) -> Result<Option<View>, CommandError> {
 fn refuse_beside_view(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
     for field in params::fields("create", ctx.body()).filter(|field| !field.is_null()) {
         let refused = match field.name {
-            "idIndex" => "'idIndex' is not allowed with 'viewOn'",
+            "idIndex" => ID_INDEX_OF_VIEW,
             "timeseries" => "'timeseries' is not allowed with 'viewOn'",
             IMAGES if images::parse(ctx.database(), field)? => {
                 return Err(views::changes::unsupported(IMAGES));
@@ -355,8 +357,11 @@ fn refuse_expiration(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
         return Ok(());
     };
     let is_false = |field: Field<'_>| field.bool().is_ok_and(|asked| !asked);
-    let is_clustered = given(CLUSTERED).is_some_and(|field| !is_false(field));
-    if is_clustered || given("timeseries").is_some() {
+    let clustered = given(CLUSTERED);
+    let is_clustered = clustered.is_some_and(|field| !is_false(field));
+    // Of a view that is said to have no clustered index, MongoDB does not look at it.
+    let is_passed_over = clustered.is_some() && given("viewOn").is_some();
+    if is_clustered || is_passed_over || given("timeseries").is_some() {
         return Ok(());
     }
     field.i64()?;
@@ -398,6 +403,7 @@ fn refuse_unindexed_clustered(ctx: &CommandContext<'_>) -> Result<(), CommandErr
 fn refuse_beside_clustered(ctx: &CommandContext<'_>) -> Result<(), CommandError> {
     let is_false = |field: Field<'_>| field.bool().is_ok_and(|asked| !asked);
     let is_false = ctx.field(CLUSTERED).is_some_and(is_false);
+    let has_id_index = ctx.field("idIndex").is_some_and(|field| !field.is_null());
     // In the order in which MongoDB looks at them.
     let names = ["capped", "size", "max", "timeseries", "temp", "viewOn"];
     let fields = names.iter().filter_map(|name| ctx.field(name));
@@ -422,6 +428,7 @@ fn refuse_beside_clustered(ctx: &CommandContext<'_>) -> Result<(), CommandError>
                 ctx.namespace()?
             )),
             "temp" => return refuse_temporary(ctx),
+            "viewOn" if has_id_index => invalid(ID_INDEX_OF_VIEW.to_owned()),
             "viewOn" if !is_false => location(
                 6026500,
                 "The 'clusteredIndex' option is not supported with views",

@@ -392,9 +392,8 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         if parameters.tailable {
             return ctx.compute(|| tail(ctx, &parameters, &request)).await;
         }
-        // A point is looked up in place.
         let ready = reads::plan(ctx, parameters.collection, request)?;
-        if ready.is_point() {
+        if ready.is_small() {
             reply(ctx, &parameters, ready)
         } else {
             ctx.compute(|| reply(ctx, &parameters, ready)).await

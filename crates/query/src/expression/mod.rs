@@ -20,6 +20,7 @@ mod bits;
 mod boolean;
 mod compared;
 mod comparison;
+mod computed;
 mod condition;
 mod conditional;
 mod convert;
@@ -57,6 +58,7 @@ use crate::variables::Variables;
 
 pub use arena::{Arena, Root};
 pub(crate) use arena::{byte_len, check_size};
+pub(crate) use computed::ComputedFields;
 pub(crate) use condition::Condition;
 pub use env::Env;
 pub use field::FieldPath;
@@ -150,6 +152,22 @@ impl Expression {
             collator: self.collator.clone(),
             outer: outer.clone(),
         }
+    }
+
+    /// The expression over documents in which these fields are not computed yet. `None` if it has
+    /// to find them there.
+    pub(crate) fn with_computed(&self, computed: &mut ComputedFields<'_>) -> Option<Expression> {
+        let placed = self.node.with_computed(self.source(), computed)?;
+        let mut reads = BTreeSet::new();
+        placed.node.dependencies(&mut reads);
+        Some(Expression {
+            node: placed.node,
+            source: Arc::new(Source {
+                written: placed.written,
+                reads: reads.len() as u32,
+            }),
+            ..self.clone()
+        })
     }
 
     /// Evaluates with `root` as `$$ROOT`. Computed values live in `arena`.

@@ -19,8 +19,8 @@ use bson::RawBsonRef;
 use super::field_name::check_field_name;
 use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
-use crate::expression::Expression;
 use crate::expression::value::error;
+use crate::expression::{ComputedFields, Expression};
 use crate::memory::{Limit, Memory};
 
 pub(super) use count::Group;
@@ -43,6 +43,28 @@ impl Accumulator {
     /// The state of a group that has no documents yet.
     pub(super) fn start(&self, group: Group<'_>) -> Result<State, QueryError> {
         State::new(&self.kind, self.argument.collator(), group)
+    }
+
+    /// The same over documents in which these fields are not computed yet.
+    pub(super) fn with_computed(&self, computed: &mut ComputedFields<'_>) -> Option<Accumulator> {
+        let kind = match &self.kind {
+            Kind::Sum => Kind::Sum,
+            Kind::Avg => Kind::Avg,
+            Kind::Min => Kind::Min,
+            Kind::Max => Kind::Max,
+            Kind::First => Kind::First,
+            Kind::Last => Kind::Last,
+            Kind::Push => Kind::Push,
+            Kind::AddToSet => Kind::AddToSet,
+            // What others are given is not all in the argument as it was written.
+            _ => return None,
+        };
+        Some(Accumulator {
+            field: self.field.clone(),
+            operator: self.operator,
+            kind,
+            argument: self.argument.with_computed(computed)?,
+        })
     }
 
     /// What its state of one group may hold; `None` if it holds no more than documents have.

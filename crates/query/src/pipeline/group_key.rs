@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::field::check_name;
 use crate::expression::value::error;
-use crate::expression::{Expression, Value, is_operator};
+use crate::expression::{ComputedFields, Expression, Value, is_operator};
 
 #[derive(Clone, Debug)]
 pub(super) struct Key {
@@ -33,6 +33,14 @@ impl Key {
         Ok(Key {
             expression: Expression::parse(value, context)?,
             of_nothing,
+        })
+    }
+
+    /// The same over documents in which these fields are not computed yet.
+    pub fn with_computed(&self, computed: &mut ComputedFields<'_>) -> Option<Key> {
+        Some(Key {
+            expression: self.expression.with_computed(computed)?,
+            of_nothing: self.of_nothing.clone(),
         })
     }
 

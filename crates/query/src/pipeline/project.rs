@@ -19,12 +19,36 @@ use super::dependencies::Needed;
 use super::stage::{Changes, Division, Reads, Stage};
 use super::stage_run::{StageRun, Start};
 use crate::error::QueryError;
-use crate::expression::{Arena, ExpressionNode};
+use crate::expression::{Arena, ComputedFields, ExpressionNode};
 
 pub(super) use self::parse::{parse_add_fields, parse_project, parse_set, parse_unset};
 pub use self::projector::Projector;
 
 impl Projector {
+    /// The fields that it computes. `None` if that is not all that it does but to leave or keep
+    /// others, or takes a script.
+    pub(super) fn computed(&self) -> Option<ComputedFields<'_>> {
+        if self.mode == Mode::Exclusion || self.calls_script() {
+            return None;
+        }
+        let mut computed = ComputedFields::default();
+        for (name, action) in self.tree.fields.iter() {
+            match action {
+                Action::Compute(node, written) => computed.add(name, node, written),
+                Action::Include => {}
+                Action::Exclude | Action::Nested(_) => return None,
+            }
+        }
+        Some(computed)
+    }
+
+    /// Whether documents behind it have everything at a path that they have before, where it does
+    /// not compute it.
+    pub(super) fn leaves(&self, path: &str) -> bool {
+        let first = path.split('.').next().unwrap_or(path);
+        self.mode == Mode::Addition || self.tree.fields.get(first).is_some()
+    }
+
     /// Whether it calls scripts for each document.
     fn calls_script(&self) -> bool {
         let mut calls = false;

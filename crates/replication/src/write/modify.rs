@@ -189,7 +189,7 @@ fn plan_for<'a>(
         snapshot: staging.unit.read_view(),
     };
     let planned = Planned::new(view, request).map_err(errors::query)?;
-    if !planned.is_point() {
+    if !planned.is_small() {
         staging.ctx.operation.interrupt();
     }
     Ok(planned)
@@ -225,7 +225,7 @@ async fn one(
     }
     let ctx = staging.ctx;
     let planned = plan(staging, collection, target)?;
-    let is_point = planned.is_point();
+    let is_small = planned.is_small();
     let mut planned = Some(planned);
     let mut work = || loop {
         let planned = match planned.take() {
@@ -250,7 +250,7 @@ async fn one(
         }
         staging.ctx.check_interrupt()?;
     };
-    if is_point {
+    if is_small {
         work()
     } else {
         ctx.compute(work).await

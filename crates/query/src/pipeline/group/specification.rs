@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocumentBuf};
 
-use banyan_document::Number;
+use banyan_document::{DocumentWriter, Number, elements};
 
 use crate::context::Context;
 use crate::error::QueryError;
-use crate::expression::Expression;
+use crate::expression::{ComputedFields, Expression};
 use crate::pipeline::accumulator::{Accumulator, Kind};
 use crate::pipeline::group_key::Key;
 use crate::pipeline::stage::Stage;
@@ -104,6 +104,40 @@ impl Group {
         kinds
             .all(is_alike)
             .then(|| (path.to_string(), representative))
+    }
+
+    /// A group of documents in which these fields are not computed yet. `None` if it has to find
+    /// them there.
+    pub(in crate::pipeline) fn with_computed(
+        &self,
+        computed: &mut ComputedFields<'_>,
+    ) -> Option<Group> {
+        if self.mode == Mode::Merge {
+            return None;
+        }
+        let id = self.id.with_computed(computed)?;
+        let each = self.accumulators.iter();
+        let accumulators = each.map(|accumulator| accumulator.with_computed(computed));
+        let accumulators: Arc<[Accumulator]> = accumulators.collect::<Option<_>>()?;
+        let mut writer = DocumentWriter::with_capacity(2 * self.source.as_bytes().len());
+        writer.append("_id", id.expression.source());
+        let written = elements(&self.source).filter(|element| element.name() != "_id");
+        for (element, accumulator) in written.zip(&*accumulators) {
+            match accumulator.argument.is_constant() {
+                true => writer.append_element(&element),
+                false => {
+                    writer.begin_document(&accumulator.field);
+                    writer.append(accumulator.operator, accumulator.argument.source());
+                    writer.end();
+                }
+            }
+        }
+        Some(Group {
+            id,
+            accumulators,
+            mode: self.mode,
+            source: writer.finish(),
+        })
     }
 
     pub(super) fn with_mode(&self, mode: Mode) -> Group {

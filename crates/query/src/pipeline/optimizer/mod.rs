@@ -8,6 +8,7 @@
 mod bucket_bounds;
 mod coalesce;
 mod drop_idle;
+mod group_computed;
 mod lookup_unwind;
 mod push_match;
 mod push_skip;
@@ -43,6 +44,9 @@ const PASSES: &[Pass] = &[
     ("push_sort", |members, _| Ok(push_sort::run(members))),
     ("sort_limit", |members, _| Ok(sort_limit::run(members))),
     ("bucket_bounds", bucket_bounds::run),
+    ("group_computed", |members, _| {
+        Ok(group_computed::run(members))
+    }),
 ];
 
 /// More rounds than passes can need that enable one another.

@@ -69,7 +69,8 @@ passes!(
     lookup_unwind,
     push_sort,
     sort_limit,
-    bucket_bounds
+    bucket_bounds,
+    group_computed
 );
 
 #[test]
