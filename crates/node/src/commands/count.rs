@@ -111,7 +111,7 @@ fn count(ctx: &CommandContext<'_>, parameters: &Parameters<'_>) -> Result<u64, C
 }
 
 /// The number of all documents, where that is what is asked for and it is known.
-fn known(
+pub fn known(
     ctx: &CommandContext<'_>,
     parameters: &Parameters<'_>,
 ) -> Result<Option<u64>, CommandError> {

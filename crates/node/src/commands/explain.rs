@@ -206,6 +206,7 @@ fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) 
             let parameters = count::Parameters::parse(ctx.database(), inner)?;
             let around = Around {
                 count: Some(parameters.skip),
+                known: count::known(ctx, &parameters)?,
                 ..Around::default()
             };
             let request = count::request(ctx, &parameters)?;

@@ -47,6 +47,8 @@ impl Verbosity {
 pub struct Around<'a> {
     /// Counts them, all but the first so many.
     pub count: Option<u64>,
+    /// How many there are, where that need not be counted.
+    pub known: Option<u64>,
     /// `UPDATE` or `DELETE`.
     pub write: Option<&'static str>,
     /// What goes wrong when it runs is an error of the explanation, and not told in it.
@@ -64,7 +66,10 @@ pub fn explain_request(
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
     let most = request.wanted.unwrap_or(u64::MAX);
-    let run = |executor: &mut Executor| executor.count_up_to(most).map_err(errors::query);
+    let run = |executor: &mut Executor| match around.known {
+        Some(documents) => Ok(documents.min(most)),
+        None => executor.count_up_to(most).map_err(errors::query),
+    };
     explain_run(ctx, collection, request, around, verbosity, run)
 }
 
@@ -167,6 +172,7 @@ impl Around<'_> {
         }
         let name = match (self.write, self.count) {
             (Some(write), _) => write,
+            (None, Some(_)) if self.known.is_some() => "RECORD_STORE_FAST_COUNT",
             (None, Some(_)) => "COUNT",
             (None, None) => return plan,
         };
@@ -187,11 +193,11 @@ impl Around<'_> {
                 }
             }
         }
-        let plan = match self.write {
-            Some(_) => without_limit(plan),
-            None => plan,
-        };
-        stage.append(cstr!("inputStage"), plan);
+        match self.write {
+            _ if self.known.is_some() => {}
+            Some(_) => stage.append(cstr!("inputStage"), without_limit(plan)),
+            None => stage.append(cstr!("inputStage"), plan),
+        }
         stage
     }
 }
