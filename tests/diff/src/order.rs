@@ -26,6 +26,7 @@ pub fn of(command: &Document) -> Order {
                 .any(|name| command.contains_key(*name));
             match command.get_document("sort") {
                 Ok(sort) if is_total(sort) => Order::Exact,
+                Err(_) if is_by_distance(command) => Order::Exact,
                 _ if cut => Order::Undefined,
                 _ => Order::Multiset,
             }
@@ -84,6 +85,12 @@ fn all_statements(command: &Document, field: &str, holds: impl Fn(&Document) -> 
 fn names_one(statement: &Document) -> bool {
     let id = statement.get_document("q").ok().and_then(|q| q.get("_id"));
     id.is_some_and(|id| !matches!(id, Bson::Document(_) | Bson::RegularExpression(_)))
+}
+
+/// The closest come first; no two of those that are generated are as far away.
+fn is_by_distance(find: &Document) -> bool {
+    let filter = find.get_document("filter");
+    filter.is_ok_and(|filter| crate::notation::print_document(filter).contains("$near"))
 }
 
 /// A sort ends with the id, which no two documents share.

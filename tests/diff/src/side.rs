@@ -8,7 +8,7 @@ use crate::case::{
     view_pipeline,
 };
 use crate::compare::Told;
-use crate::generate::text;
+use crate::generate::{geo, text};
 use crate::peer::{Answer, Peer};
 use crate::shape::Shape;
 use crate::story;
@@ -54,18 +54,24 @@ impl Side {
         self.peer.must(&self.database, &doc! { "create": "d" })?;
         let insert = doc! { "insert": "d", "documents": foreign_documents() };
         self.peer.must(&self.database, &insert)?;
-        self.prepare_texts()?;
+        self.prepare_searched()?;
         self.loaded.fill(None);
         self.told = None;
         Ok(())
     }
 
     /// The collections that are searched.
-    fn prepare_texts(&mut self) -> Result<()> {
+    fn prepare_searched(&mut self) -> Result<()> {
         for (name, version) in text::COLLECTIONS {
             let create = doc! { "createIndexes": *name, "indexes": [text::index(*version)] };
             self.peer.must(&self.database, &create)?;
             let insert = doc! { "insert": *name, "documents": text::documents() };
+            self.peer.must(&self.database, &insert)?;
+        }
+        for name in geo::COLLECTIONS {
+            let create = doc! { "createIndexes": *name, "indexes": geo::indexes(name) };
+            self.peer.must(&self.database, &create)?;
+            let insert = doc! { "insert": *name, "documents": geo::documents() };
             self.peer.must(&self.database, &insert)?;
         }
         Ok(())
@@ -92,7 +98,7 @@ impl Side {
         let insert = doc! { "insert": "d", "documents": foreign_documents() };
         self.peer.must(&self.database, &insert)?;
         self.make_view(COLLECTION)?;
-        self.prepare_texts()?;
+        self.prepare_searched()?;
         self.loaded.fill(None);
         Ok(())
     }

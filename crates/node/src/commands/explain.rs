@@ -169,7 +169,12 @@ fn of_view(
             aggregate::Parameters::parse(database, inner)?;
             view.of_aggregate(inner)
         }
-        _ => {
+        name => {
+            match name {
+                "update" => drop(only_statement(inner, "updates", update::Statement::parse)?),
+                "delete" => drop(only_statement(inner, "deletes", delete::Statement::parse)?),
+                _ => {}
+            }
             let namespace = Namespace::new(database, collection_of(ctx, inner)?);
             views::refuse(&ctx.node.replica, &namespace)?;
             return Err(errors::internal("a view is gone"));

@@ -94,7 +94,15 @@ impl<'a> Statement<'a> {
             match field.name {
                 "q" if field.is_null() => {}
                 "q" => filter = Some(field.document()?),
-                "u" => update = Some(field.value),
+                "u" => match field.value {
+                    RawBsonRef::Document(_) | RawBsonRef::Array(_) => update = Some(field.value),
+                    _ => {
+                        return Err(CommandError::new(
+                            ErrorCode::FailedToParse,
+                            "Update argument must be either an object or an array",
+                        ));
+                    }
+                },
                 "c" => statement.constants = field.document_or_null()?,
                 "multi" | "upsert" if field.is_null() => {}
                 "multi" => statement.multi = field.strict_bool()?,
@@ -112,15 +120,6 @@ impl<'a> Statement<'a> {
         }
         statement.filter = filter.ok_or_else(|| params::missing_field(PARSER, "q"))?;
         statement.update = update.ok_or_else(|| params::missing_field(PARSER, "u"))?;
-        if !matches!(
-            statement.update,
-            RawBsonRef::Document(_) | RawBsonRef::Array(_)
-        ) {
-            return Err(CommandError::new(
-                ErrorCode::FailedToParse,
-                "Update argument must be either an object or an array",
-            ));
-        }
         if statement.multi && statement.sort.is_some() {
             return Err(CommandError::new(
                 ErrorCode::FailedToParse,

@@ -431,6 +431,24 @@ impl Stage for Densify {
     }
 }
 
+impl Densify {
+    /// The fields by which a document is in its partition.
+    fn in_common(
+        &self,
+        document: &RawDocument,
+        arena: &Arena,
+    ) -> Result<RawDocumentBuf, QueryError> {
+        let mut common = RawDocumentBuf::new();
+        for partitioned in &self.partition {
+            let value = partitioned.value.evaluate(document, arena)?;
+            let mut writer = DocumentWriter::new();
+            write_maybe_at(&common, &partitioned.path, value, &mut writer);
+            common = writer.finish();
+        }
+        Ok(common)
+    }
+}
+
 struct DensifyRun {
     densify: Arc<Densify>,
     partitions: IndexMap<Box<[u8]>, Partition>,
@@ -459,6 +477,9 @@ struct Waiting {
     document: RawDocumentBuf,
     value: RawBson,
     partition: usize,
+    /// What is made before it has of its partition's fields: equal numbers may be of another type
+    /// than those of the documents before.
+    values: Option<RawDocumentBuf>,
     /// Whether there was nothing to make before it when it came.
     is_made: bool,
 }
@@ -487,11 +508,17 @@ impl StageRun for DensifyRun {
         self.last = Some(value.into());
         let following = self.partitions.get_index(partition);
         let following = following.map(|(_, partition)| &partition.next);
+        let is_made = following.is_some_and(|following| order(following, value).is_ge());
+        let values = match is_made || self.densify.partition.is_empty() {
+            true => None,
+            false => Some(self.densify.in_common(document, &self.arena)?),
+        };
         self.waiting = Some(Waiting {
             document: document.to_owned(),
             value: value.into(),
             partition,
-            is_made: following.is_some_and(|following| order(following, value).is_ge()),
+            values,
+            is_made,
         });
         self.resume(next)
     }
@@ -502,7 +529,8 @@ impl StageRun for DensifyRun {
         };
         let value = waiting.value.as_raw_bson_ref();
         loop {
-            match self.make(waiting.partition, value, false, next)? {
+            let values = waiting.values.as_deref();
+            match self.make(waiting.partition, values, value, false, next)? {
                 Some(Flow::Continue) => {}
                 Some(flow) => {
                     self.waiting = Some(waiting);
@@ -549,7 +577,7 @@ impl StageRun for DensifyRun {
             }
         };
         while self.finishing < self.partitions.len() {
-            match self.make(self.finishing, end.as_raw_bson_ref(), true, next)? {
+            match self.make(self.finishing, None, end.as_raw_bson_ref(), true, next)? {
                 Some(Flow::Continue) => {}
                 Some(Flow::Full) => return Ok(Drained::More),
                 Some(Flow::Stop) => return Ok(Drained::Done),
@@ -569,7 +597,6 @@ impl DensifyRun {
     ) -> Result<usize, QueryError> {
         self.arena.reset();
         self.key.clear();
-        let mut values = Vec::with_capacity(self.densify.partition.len());
         for partitioned in &self.densify.partition {
             let value = partitioned.value.evaluate(document, &self.arena)?;
             // What is missing is no null.
@@ -577,17 +604,11 @@ impl DensifyRun {
             let collator = partitioned.value.collator();
             let shown = value.unwrap_or(RawBsonRef::Null);
             key::encode_collated(shown, collator, &mut self.key);
-            values.push(value);
         }
         if let Some(known) = self.partitions.get_index_of(&self.key[..]) {
             return Ok(known);
         }
-        let mut common = RawDocumentBuf::new();
-        for (partitioned, value) in self.densify.partition.iter().zip(values) {
-            let mut writer = DocumentWriter::new();
-            write_maybe_at(&common, &partitioned.path, value, &mut writer);
-            common = writer.finish();
-        }
+        let common = self.densify.in_common(document, &self.arena)?;
         let next = match &self.densify.bounds {
             Bounds::Full => match &self.first {
                 Some(first) if order(first, value) != Ordering::Equal => {
@@ -609,10 +630,12 @@ impl DensifyRun {
     }
 
     /// Makes the next document of a partition, if its value comes before `end`, or at it where
-    /// the greatest value of all ends the partition.
+    /// the greatest value of all ends the partition. It has `values`, or those of the partition's first
+    /// document.
     fn make(
         &mut self,
         index: usize,
+        values: Option<&RawDocument>,
         end: RawBsonRef<'_>,
         finishing: bool,
         next: &mut Next<'_>,
@@ -644,7 +667,8 @@ impl DensifyRun {
             return Ok(None);
         }
         let field = &self.densify.field;
-        if let Ok(Some(_)) = field.read_plain(&partition.values) {
+        let values = values.unwrap_or(&partition.values);
+        if let Ok(Some(_)) = field.read_plain(values) {
             return error(
                 5733306,
                 "DocGenerator cannot include field that is being densified",
@@ -666,7 +690,7 @@ impl DensifyRun {
         let value = std::mem::replace(&mut partition.next, following);
         let mut writer = DocumentWriter::new();
         let value = value.as_raw_bson_ref();
-        write_at(&partition.values, &self.densify.field, value, &mut writer);
+        write_at(values, &self.densify.field, value, &mut writer);
         next.push(&writer.finish()).map(Some)
     }
 }

@@ -100,6 +100,20 @@ fn conjuncts(filter: &RawDocument, parts: &mut Vec<RawDocumentBuf>) {
 }
 
 impl Leading {
+    /// Takes more of the pipeline's first stages, as long as they are filters without expressions.
+    pub fn take_plain(&mut self, pipeline: &mut Pipeline) {
+        let is_plain = |stage: &dyn Stage| {
+            stage
+                .get()
+                .is_some_and(|stage: &Match| !stage.filter.computes())
+        };
+        while pipeline.first().is_some_and(|first| is_plain(first))
+            && let Some(stage) = pipeline.take_match()
+        {
+            self.add_plain(stage);
+        }
+    }
+
     fn add_plain(&mut self, stage: Match) {
         self.plain.push(Arc::new(PlainFilter {
             filter: stage.filter,

@@ -8,6 +8,8 @@ use banyan_document::{DocumentWriter, field};
 
 use super::foreign::{Documents, From, Reader};
 use super::foreign_query::ForeignQuery;
+use super::matching::Match;
+use super::optimizer;
 use super::pushdown::{self, Leading};
 use super::sequence::{ParseInner, Pipeline};
 use super::source;
@@ -19,7 +21,7 @@ use crate::error::{ErrorKind, QueryError};
 use crate::expression::value::{error, type_name};
 use crate::variables::Variables;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct UnionWith {
     from: Option<From>,
     /// The inner pipeline's first `$match` stages, as far as the collection's planner reads them.
@@ -91,6 +93,25 @@ pub(super) fn parse(
         pipeline,
     }));
     Ok(())
+}
+
+impl UnionWith {
+    /// The same, of whose own results only those come that a filter lets through. `None` where that
+    /// has to be told behind both.
+    pub(super) fn matching(
+        &self,
+        stage: &Match,
+        budget: &Budget,
+    ) -> Result<Option<UnionWith>, QueryError> {
+        if stage.filter.computes() || self.leading.is_near() {
+            return Ok(None);
+        }
+        let mut union = self.clone();
+        union.pipeline.push(Arc::new(stage.clone()));
+        optimizer::optimize(&mut union.pipeline.members, budget)?;
+        union.leading.take_plain(&mut union.pipeline);
+        Ok(Some(union))
+    }
 }
 
 impl Stage for UnionWith {

@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document, doc};
 
-use super::{Generator, text};
+use super::{Generator, geo, text};
 use crate::case::{COLLECTION, VIEW};
 
 /// More than any case returns, so that no cursor stays open.
@@ -17,6 +17,16 @@ fn read_view(command: &mut Document) {
     }
 }
 
+/// Whether it is on a collection with documents of its own.
+fn searches(command: &Document) -> bool {
+    let mut names = text::COLLECTIONS
+        .iter()
+        .map(|(name, _)| name)
+        .chain(geo::COLLECTIONS);
+    let on = command.values().next().and_then(Bson::as_str);
+    names.any(|name| Some(*name) == on)
+}
+
 impl Generator {
     /// A command on a collection that holds this many documents, with ids from 1 on.
     pub fn command(&mut self, documents: usize) -> Document {
@@ -24,9 +34,7 @@ impl Generator {
         if self.random.percent(8) {
             read_view(&mut command);
         }
-        let searches = text::COLLECTIONS
-            .iter()
-            .any(|(name, _)| command.values().next() == Some(&Bson::String((*name).to_owned())));
+        let searches = searches(&command);
         if self.random.percent(8) && !searches {
             self.add_collation(&mut command);
         }
@@ -89,6 +97,7 @@ impl Generator {
             (3, "count"),
             (3, "distinct"),
             (4, "text"),
+            (4, "geo"),
         ];
         match *self.random.weighted(&kinds) {
             "find" => self.find(),
@@ -106,6 +115,7 @@ impl Generator {
             "findAndModify" => self.find_and_modify(documents),
             "delete" => self.delete(),
             "text" => self.text_command(),
+            "geo" => self.geo_command(),
             "count" => {
                 let mut count = doc! { "count": COLLECTION, "query": self.filter(2) };
                 if self.random.percent(20) {

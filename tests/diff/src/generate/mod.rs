@@ -6,6 +6,7 @@ mod command;
 mod document;
 mod expression;
 mod filter;
+pub mod geo;
 mod index;
 mod joins;
 mod operators;

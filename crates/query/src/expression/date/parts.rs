@@ -397,18 +397,20 @@ fn from_parts<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     let Some(days) = days else {
         return out_of_range();
     };
-    let local = [
+    // What one part has too many another one may take away again.
+    let local: i128 = [
         (days, DAY_MILLIS),
         (hour, 3_600_000),
         (minute, 60_000),
         (second, 1000),
+        (millisecond, 1),
     ]
     .into_iter()
-    .try_fold(millisecond, |sum, (count, unit)| {
-        count
-            .checked_mul(unit)
-            .and_then(|part| sum.checked_add(part))
-    });
+    .map(|(count, unit)| i128::from(count) * i128::from(unit))
+    .sum();
+    // MongoDB makes microseconds of the milliseconds.
+    let in_micros = millisecond.checked_mul(1000);
+    let local = in_micros.and_then(|_| i64::try_from(local).ok());
     let Some(local) = local else {
         return duration_overflow();
     };

@@ -10,6 +10,7 @@ mod coalesce;
 mod drop_idle;
 mod group_computed;
 mod lookup_unwind;
+mod match_union;
 mod push_match;
 mod push_skip;
 mod push_sort;
@@ -33,6 +34,9 @@ const PASSES: &[Pass] = &[
     ("drop_idle", |members, _| Ok(drop_idle::run(members))),
     ("push_match", |members, budget| {
         push_match::run(members, budget)
+    }),
+    ("match_union", |members, budget| {
+        match_union::run(members, budget)
     }),
     ("split_match", split_match::run),
     ("push_skip", |members, _| Ok(push_skip::run(members))),

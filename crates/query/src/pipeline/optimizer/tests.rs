@@ -62,6 +62,7 @@ macro_rules! passes {
 passes!(
     drop_idle,
     push_match,
+    match_union,
     split_match,
     push_skip,
     skip_limit,
