@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use banyan_document::FieldOrder;
-use banyan_query::QueryError;
 use banyan_query::canonical;
+use banyan_query::sort::SortPattern;
 use banyan_query::text::TEXT_SCORE_FIELD;
+use banyan_query::{Filter, QueryError};
 use banyan_storage::Collection;
 
 use super::covering::Settled;
@@ -366,27 +367,47 @@ fn from_union(
             let scan = CollectionScan::new(collection.id, branch.reverse, None);
             return Stage::new(scan.within(bounds, false));
         }
-        let scan = IndexScan::new(bounds, branch.reverse, union.met.is_some());
-        Stage::new(match request.wants_keys() {
-            true => scan.returning_keys(),
-            false => scan,
-        })
+        index_scan(request, bounds, branch.reverse, union.met.is_some())
     };
-    let branches = union.branches.iter();
+    let scans = union.branches.iter().map(scan);
     let pattern = request.query.order.pattern();
     let Some(pattern) = pattern.filter(|_| solution.sorted) else {
-        let scans = branches.map(scan).collect();
-        let union = Stage::over_all(scans, Or::default());
+        let union = Stage::over_all(scans.collect(), Or::default());
         let filters = DocumentFilters::of(filter);
         return fetch(union, collection, filters, request, solution.sorted);
     };
-    let fetch = |branch| {
-        let fetch = Fetch::new(collection.clone(), filter.clone());
-        Stage::over(scan(branch), fetch)
-    };
-    let fetches = branches.map(fetch).collect();
-    let merged = Stage::over_all(fetches, SortMerge::new(pattern.clone()));
-    (merged, Skipped::No)
+    (
+        merge(scans, collection, &filter, Some(pattern)),
+        Skipped::No,
+    )
+}
+
+fn index_scan(
+    request: &Request<'_>,
+    bounds: Arc<IndexBounds>,
+    reverse: bool,
+    is_exact: bool,
+) -> Stage {
+    let scan = IndexScan::new(bounds, reverse, is_exact);
+    Stage::new(match request.wants_keys() {
+        true => scan.returning_keys(),
+        false => scan,
+    })
+}
+
+/// The documents of scans that are each in the order that is asked for, if one is.
+fn merge(
+    scans: impl Iterator<Item = Stage>,
+    collection: &Arc<Collection>,
+    filter: &Option<Arc<Filter>>,
+    pattern: Option<&SortPattern>,
+) -> Stage {
+    let fetched = |scan| Stage::over(scan, Fetch::new(collection.clone(), filter.clone()));
+    let fetched = scans.map(fetched).collect();
+    match pattern {
+        Some(pattern) => Stage::over_all(fetched, SortMerge::new(pattern.clone())),
+        None => Stage::over_all(fetched, Or::default()),
+    }
 }
 
 /// The documents of ranges that are each in order, merged.
@@ -408,18 +429,8 @@ fn from_ranges(
         }
     };
     let is_left_out = solution.exact || !met.is_empty();
-    let fetched = |bounds: &Arc<IndexBounds>| {
-        let scan = IndexScan::new(bounds.clone(), reverse, is_left_out);
-        let scan = match request.wants_keys() {
-            true => scan.returning_keys(),
-            false => scan,
-        };
-        let fetch = Fetch::new(collection.clone(), filter.clone());
-        Stage::over(Stage::new(scan), fetch)
-    };
-    let inputs = ranges.iter().map(fetched).collect();
-    match request.query.order.pattern() {
-        Some(pattern) => Stage::over_all(inputs, SortMerge::new(pattern.clone())),
-        None => Stage::over_all(inputs, Or::default()),
-    }
+    let scan =
+        |bounds: &Arc<IndexBounds>| index_scan(request, bounds.clone(), reverse, is_left_out);
+    let pattern = request.query.order.pattern();
+    merge(ranges.iter().map(scan), collection, &filter, pattern)
 }
