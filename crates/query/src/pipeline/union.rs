@@ -9,7 +9,7 @@ use banyan_document::{DocumentWriter, field};
 use super::foreign::{Documents, From, Reader};
 use super::foreign_query::ForeignQuery;
 use super::matching::Match;
-use super::optimizer;
+use super::member::Member;
 use super::pushdown::{self, Leading};
 use super::sequence::{ParseInner, Pipeline};
 use super::source;
@@ -97,18 +97,18 @@ pub(super) fn parse(
 
 impl UnionWith {
     /// The same, of whose own results only those come that a filter lets through. `None` where that
-    /// has to be told behind both.
+    /// has to be told behind both. `arrange` brings the filter ahead in the pipeline.
     pub(super) fn matching(
         &self,
         stage: &Match,
-        budget: &Budget,
+        arrange: impl FnOnce(&mut Vec<Member>) -> Result<bool, QueryError>,
     ) -> Result<Option<UnionWith>, QueryError> {
         if stage.filter.computes() || self.leading.is_near() {
             return Ok(None);
         }
         let mut union = self.clone();
         union.pipeline.push(Arc::new(stage.clone()));
-        optimizer::optimize(&mut union.pipeline.members, budget)?;
+        arrange(&mut union.pipeline.members)?;
         union.leading.take_plain(&mut union.pipeline);
         Ok(Some(union))
     }
