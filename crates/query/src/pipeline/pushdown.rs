@@ -107,7 +107,7 @@ impl Leading {
                 .get()
                 .is_some_and(|stage: &Match| !stage.filter.computes())
         };
-        while pipeline.first().is_some_and(|first| is_plain(first))
+        while pipeline.first().is_some_and(is_plain)
             && let Some(stage) = pipeline.take_match()
         {
             self.add_plain(stage);
