@@ -171,8 +171,12 @@ fn of_view(
         }
         name => {
             match name {
-                "update" => drop(only_statement(inner, "updates", update::Statement::parse)?),
-                "delete" => drop(only_statement(inner, "deletes", delete::Statement::parse)?),
+                "update" => {
+                    only_statement(inner, "updates", update::Statement::parse)?;
+                }
+                "delete" => {
+                    only_statement(inner, "deletes", delete::Statement::parse)?;
+                }
                 _ => {}
             }
             let namespace = Namespace::new(database, collection_of(ctx, inner)?);

@@ -181,10 +181,11 @@ impl Generator {
     }
 
     fn key_path(&mut self, shapes: Shapes) -> &'static str {
-        match shapes.nested {
-            true => *self.random.pick(&["a.x", "b", "a.y", "c", "a.x", "a"]),
-            false => *self.random.pick(&["a", "b", "c"]),
-        }
+        let paths: &[&'static str] = match shapes.nested {
+            true => &["a.x", "b", "a.y", "c", "a.x", "a"],
+            false => &["a", "b", "c"],
+        };
+        self.random.pick::<&'static str>(paths)
     }
 
     /// An order of all documents: it ends with the id.
