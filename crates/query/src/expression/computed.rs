@@ -7,15 +7,15 @@ use bson::{RawBson, RawBsonRef};
 use banyan_document::{DocumentWriter, elements};
 
 use super::node::ExpressionNode;
+use crate::names::Named;
 
 /// The fields that a stage computes, for the expressions of the next one.
 #[derive(Default)]
 pub(crate) struct ComputedFields<'a> {
-    fields: Vec<Computed<'a>>,
+    fields: Named<Computed<'a>>,
 }
 
 struct Computed<'a> {
-    name: &'a str,
     node: &'a ExpressionNode,
     written: &'a RawBson,
     /// How often it stands somewhere instead of the field.
@@ -29,30 +29,31 @@ pub(super) struct Placed {
 }
 
 impl<'a> ComputedFields<'a> {
-    pub fn add(&mut self, name: &'a str, node: &'a ExpressionNode, written: &'a RawBson) {
-        self.fields.push(Computed {
-            name,
+    pub fn add(&mut self, name: &str, node: &'a ExpressionNode, written: &'a RawBson) {
+        let computed = Computed {
             node,
             written,
             placed: 0,
-        });
+        };
+        self.fields.push(name.into(), computed);
     }
 
     /// Whether each of them has been put in one place, and so is evaluated as often as before.
     pub fn are_each_placed_once(&self) -> bool {
-        self.fields.iter().all(|field| field.placed == 1)
+        self.fields.iter().all(|(_, field)| field.placed == 1)
     }
 
     fn place(&mut self, name: &str) -> Option<&mut Computed<'a>> {
-        self.fields.iter_mut().find(|field| field.name == name)
+        let place = self.fields.place(name)?;
+        Some(self.fields.value_mut(place))
     }
 
     /// Whether an expression reads none of them.
     pub fn are_unread_by(&self, node: &ExpressionNode) -> bool {
         let mut paths = BTreeSet::new();
         let reads = |path: &String| {
-            let first = path.split('.').next();
-            self.fields.iter().any(|field| Some(field.name) == first)
+            let first = path.split('.').next().unwrap_or(path);
+            self.fields.get(first).is_some()
         };
         node.dependencies(&mut paths) && !paths.iter().any(reads)
     }
