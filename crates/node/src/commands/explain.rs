@@ -213,9 +213,14 @@ fn explain(ctx: &CommandContext<'_>, inner: &RawDocument, verbosity: Verbosity) 
         }
         "count" => {
             let parameters = count::Parameters::parse(ctx.database(), inner)?;
+            let catalog = ctx.node.replica.store.catalog();
+            let known = match catalog.get(ctx.database(), parameters.collection) {
+                Some(_) => count::known(ctx, &parameters)?,
+                None => None,
+            };
             let around = Around {
                 count: Some(parameters.skip),
-                known: count::known(ctx, &parameters)?,
+                known,
                 ..Around::default()
             };
             let request = count::request(ctx, &parameters)?;
