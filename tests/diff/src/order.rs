@@ -103,6 +103,8 @@ struct Walk {
     sorted: bool,
     unique_id: bool,
     loose: bool,
+    /// There may be more documents than a sample is of.
+    many: bool,
     /// The stage before made `n` and `t` of the id, which no two documents share either.
     along: bool,
 }
@@ -113,6 +115,7 @@ impl Default for Walk {
             sorted: false,
             unique_id: true,
             loose: false,
+            many: false,
             along: false,
         }
     }
@@ -174,6 +177,7 @@ impl Walk {
                         sorted: self.sorted,
                         unique_id: self.unique_id,
                         loose: false,
+                        many: self.many,
                         along: false,
                     };
                     inner.pipeline(stages) != Order::Undefined
@@ -183,7 +187,7 @@ impl Walk {
             }
             "$sample" => {
                 self.sorted = false;
-                return draws_all(argument);
+                return draws_all(argument) && !self.many;
             }
             "$setWindowFields" | "$fill" => {
                 self.notes_order_of_accumulators(argument);
@@ -199,6 +203,7 @@ impl Walk {
             "$densify" => {
                 self.sorted = false;
                 self.unique_id = false;
+                self.many = true;
             }
             _ => {}
         }
@@ -346,6 +351,10 @@ mod tests {
         holds(&pipeline("{$limit: 1}"), Order::Undefined);
         holds(&pipeline("{$sample: {size: 1000}}"), Order::Multiset);
         holds(&pipeline("{$sample: {size: 1}}"), Order::Undefined);
+        holds(
+            &pipeline("{$densify: {}}, {$sample: {size: 1000}}"),
+            Order::Undefined,
+        );
         holds(
             &pipeline("{$unwind: \"$a\"}, {$sort: {_id: 1}}"),
             Order::Multiset,
