@@ -210,10 +210,11 @@ pub fn with_values_present(case: &Case) -> Case {
 const AHEAD: usize = 120;
 
 /// The case in every way in which a `$match`, or one of its conditions, a `$sort` or a `$project` of
-/// one of its pipelines is there a second time, further ahead.
+/// one of its pipelines is there a second time, further ahead; a `find` as a pipeline that projects
+/// before it sorts.
 pub fn with_a_stage_ahead(case: &Case) -> Vec<Case> {
     let command = Bson::Document(case.command.clone());
-    let mut all = Vec::new();
+    let mut all: Vec<Case> = projected_first(case).into_iter().collect();
     ahead_in(&command, &mut |value| {
         if let Bson::Document(command) = value {
             let case = case.clone();
@@ -222,6 +223,33 @@ pub fn with_a_stage_ahead(case: &Case) -> Vec<Case> {
     });
     all.truncate(AHEAD);
     all
+}
+
+fn projected_first(case: &Case) -> Option<Case> {
+    let find = &case.command;
+    let stage = |name: &str, option: &str| Some(doc! { name: find.get(option)?.clone() });
+    let (project, sort) = (stage("$project", "projection")?, stage("$sort", "sort")?);
+    let stages = [
+        stage("$match", "filter"),
+        Some(project),
+        Some(sort),
+        stage("$skip", "skip"),
+        stage("$limit", "limit"),
+    ];
+    let stages: Vec<Document> = stages.into_iter().flatten().collect();
+    let mut cursor = Document::new();
+    if let Some(size) = find.get("batchSize") {
+        cursor.insert("batchSize", size.clone());
+    }
+    let collection = find.get("find")?.clone();
+    let mut command = doc! { "aggregate": collection, "pipeline": stages, "cursor": cursor };
+    for option in ["collation", "let", "hint"] {
+        if let Some(value) = find.get(option) {
+            command.insert(option, value.clone());
+        }
+    }
+    let case = case.clone();
+    Some(Case { command, ..case })
 }
 
 /// Hands on the value with each of its inner pipelines changed so.
@@ -494,6 +522,20 @@ mod tests {
         };
         let expected = [ahead("{a: 1, b: 2}"), ahead("{a: 1}"), ahead("{b: 2}")];
         assert_eq!(made, expected);
+    }
+
+    #[test]
+    fn a_find_that_projects_first() {
+        let case = case("{find: \"c\", filter: {a: 1}, sort: {b: 1}, projection: {b: 1}, limit: 2}");
+        let made = with_a_stage_ahead(&case);
+        let [made] = made.as_slice() else {
+            panic!("{} of one find", made.len());
+        };
+        assert_eq!(
+            notation::print_document(&made.command),
+            "{aggregate: \"c\", pipeline: [{$match: {a: 1}}, {$project: {b: 1}}, {$sort: {b: 1}}, \
+             {$limit: 2}], cursor: {}}"
+        );
     }
 
     #[test]

@@ -218,10 +218,7 @@ async fn coll_mod(ctx: &CommandContext<'_>) -> CommandResult {
         true => collection.options.clone(),
         false => limits.over(&collection),
     };
-    let mut options = validation.with(&options);
-    if let Some(asked) = images {
-        options = asked.over(&options);
-    }
+    let mut options = images.over(&validation.with(&options));
     if let Some(seconds) = seconds {
         options = clustered::with_seconds(&options, seconds);
     }

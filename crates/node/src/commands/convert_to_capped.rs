@@ -23,6 +23,7 @@ use bson::{RawDocumentBuf, cstr, rawdoc};
 use rand::distr::{Alphanumeric, SampleString};
 
 use super::capped::{self, Limits};
+use super::drop::has_time_series;
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use crate::access::stored;
 use crate::context::CommandContext;
@@ -124,7 +125,10 @@ fn clone<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         let source = source(ctx, &from)?;
         index_changes::check_routing(ctx, &from)?;
         refuse_sharded(ctx, &to)?;
-        if node.replica.store.catalog().find(&to).is_some() {
+        // Where there is a time-series collection, the definitions of views count as there.
+        let keeps_views =
+            to.collection() == view::COLLECTION && has_time_series(node, ctx.database());
+        if keeps_views || node.replica.store.catalog().find(&to).is_some() {
             return Err(CommandError::new(
                 ErrorCode::NamespaceExists,
                 format!(

@@ -147,9 +147,7 @@ async fn create(ctx: &CommandContext<'_>) -> CommandResult {
     if let Some(automatic) = others.automatic {
         options.append(cstr!("autoIndexId"), automatic);
     }
-    if let Some(asked) = images::asked(ctx)? {
-        asked.append(&mut options);
-    }
+    images::asked(ctx)?.append(&mut options);
     for (name, value) in others.kept.iter().flatten() {
         options.append(name, value);
     }

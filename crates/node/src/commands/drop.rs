@@ -43,7 +43,7 @@ fn drop_profile(ctx: &CommandContext<'_>, namespace: &Namespace) -> CommandResul
 }
 
 /// In MongoDB their definitions lie among those of views.
-fn has_time_series(node: &Node, database: &str) -> bool {
+pub(super) fn has_time_series(node: &Node, database: &str) -> bool {
     let catalog = node.replica.store.catalog();
     let collections = catalog.database(database).into_iter();
     let mut collections = collections.flat_map(|database| database.collections());

@@ -215,6 +215,12 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         text: Some(text.clone()),
         ..context.clone()
     };
+    let write_context = WriteContext {
+        bypass_validation: validation::is_bypassed(ctx)?,
+        ..ctx.write_context()
+    };
+    let mut staging = Staging::open(write_context, collection, parameters.upsert).await?;
+    // A collection is made for an upsert before it is looked at what is to be shown.
     context.metadata.take();
     let projection = parameters
         .fields
@@ -233,11 +239,6 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
     let asks = projection.as_ref().is_some_and(Projection::needs_position);
     let positions = asks.then(|| Filter::as_written(parameters.query, &context));
     let positions = positions.transpose().map_err(errors::query)?;
-    let write_context = WriteContext {
-        bypass_validation: validation::is_bypassed(ctx)?,
-        ..ctx.write_context()
-    };
-    let mut staging = Staging::open(write_context, collection, parameters.upsert).await?;
     let statement = ctx.generic.stmt_id.unwrap_or(0);
     if let Some(outcome) = staging.settled(statement) {
         return again(statement, outcome);

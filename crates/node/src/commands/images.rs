@@ -62,8 +62,7 @@ pub struct Asked {
     records: Option<bool>,
 }
 
-/// `None`: of neither option anything is said.
-pub fn asked(ctx: &CommandContext<'_>) -> Result<Option<Asked>, CommandError> {
+pub fn asked(ctx: &CommandContext<'_>) -> Result<Asked, CommandError> {
     let given = |name| ctx.field(name).filter(|field: &Field<'_>| !field.is_null());
     let images = given(IMAGES).map(|field| parse(ctx.database(), field));
     let records = given(RECORD_IMAGES).map(|field| field.bool());
@@ -73,14 +72,13 @@ pub fn asked(ctx: &CommandContext<'_>) -> Result<Option<Asked>, CommandError> {
     };
     let refuse = |text: String| Err(CommandError::new(ErrorCode::InvalidOptions, text));
     match (asked.images, asked.records) {
-        (None, None) => Ok(None),
         (Some(true), Some(true)) => refuse(format!(
             "'{IMAGES}.enabled' and '{RECORD_IMAGES}' cannot be set to 'true' simultaneously"
         )),
         (_, Some(true)) if ctx.database() == "local" => refuse(format!(
             "{RECORD_IMAGES} collection option is not supported on the local database"
         )),
-        _ => Ok(Some(asked)),
+        _ => Ok(asked),
     }
 }
 
@@ -97,22 +95,16 @@ impl Asked {
 
     /// A collection's options with what is asked for: of the two options one is on at most.
     pub fn over(self, options: &RawDocument) -> RawDocumentBuf {
-        let is_on = |name: &str| match options.get(name) {
-            Ok(Some(RawBsonRef::Boolean(value))) => value,
-            Ok(Some(RawBsonRef::Document(option))) => option.get_bool("enabled").unwrap_or(false),
-            _ => false,
-        };
+        let is_on = options.get_document(IMAGES);
+        let is_on = is_on.and_then(|option| option.get_bool("enabled"));
         let after = Asked {
             images: Some(match (self.images, self.records) {
                 (Some(images), _) => images,
                 (None, Some(true)) => false,
-                _ => is_on(IMAGES),
+                _ => is_on.unwrap_or(false),
             }),
-            records: Some(match (self.records, self.images) {
-                (Some(records), _) => records,
-                (None, Some(_)) => false,
-                (None, None) => is_on(RECORD_IMAGES),
-            }),
+            // Every change that does not ask for it takes it away.
+            records: Some(self.records.unwrap_or(false)),
         };
         let mut changed = RawDocumentBuf::new();
         let (before, behind): (Vec<_>, Vec<_>) = options

@@ -196,9 +196,12 @@ impl<'a> IndexOption<'a> {
             ));
         }
         let pattern = self.pattern.and_then(|key| KeyPattern::parse(key).ok());
-        if self
-            .name
-            .is_some_and(|name| clustered::is_named(collection, name))
+        let is_series = banyan_replication::time_series::of(collection).is_some();
+        if self.hidden.is_some()
+            && !is_series
+            && self
+                .name
+                .is_some_and(|name| clustered::is_named(collection, name))
         {
             return Err(clustered::location(
                 6011800,

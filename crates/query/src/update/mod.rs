@@ -138,7 +138,13 @@ impl Update {
             }
             None => self.transform(&seed, &context)?.after,
         };
-        if let Kind::Replacement(_) | Kind::Pipeline(_) = &self.kind {
+        let is_judged = match &self.kind {
+            Kind::Modifiers(_) => false,
+            Kind::Replacement(_) => true,
+            // One that changes nothing is judged as every document that is inserted.
+            Kind::Pipeline(_) => after.as_bytes() != seed.as_bytes(),
+        };
+        if is_judged {
             refuse_array_id(&after)?;
         }
         self.check_id(&seed, &after, true)?;

@@ -176,6 +176,14 @@ struct Builder {
 
 impl Builder {
     fn insert(&mut self, parts: &[&str], path: &str, modifier: Modifier) -> Result<(), QueryError> {
+        // The operand is judged before.
+        if parts.first().is_some_and(|first| identifier(first).is_some()) {
+            let message = format!(
+                "Cannot have array filter identifier (i.e. '$[<id>]') element in the first \
+                 position in path '{path}'"
+            );
+            return Err(QueryError::new(ErrorKind::BadValue, message));
+        }
         self.modifiers.positional |= parts.contains(&"$");
         if parts.len() + modifier.operand_depth() >= MAX_DEPTH {
             self.modifiers.may_deepen = true;
@@ -235,15 +243,6 @@ fn split(path: &str) -> Result<Vec<&str>, QueryError> {
             ErrorKind::BadValue,
             format!(
                 "Cannot have positional (i.e. '$') element in the first position in path '{path}'"
-            ),
-        );
-    }
-    if identifier(first).is_some() {
-        return error(
-            ErrorKind::BadValue,
-            format!(
-                "Cannot have array filter identifier (i.e. '$[<id>]') element in the first \
-                 position in path '{path}'"
             ),
         );
     }

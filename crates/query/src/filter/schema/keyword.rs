@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use banyan_document::element::items;
 use banyan_document::kind;
 use banyan_document::number::Number;
+use banyan_document::path::Path;
 use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 
 use super::rule::{Others, Rule, Schema};
@@ -619,9 +620,17 @@ fn required(
     let twice =
         |_: &str| failed("$jsonSchema keyword 'required' array cannot contain duplicate values");
     for name in names(at, array, wrong, twice)? {
-        rules.push(Rule::Required(parse_path(name)?));
+        rules.push(required_field(name)?);
     }
     Ok(())
+}
+
+fn required_field(name: &str) -> Result<Rule, QueryError> {
+    // A name with a zero byte is that of no field.
+    match name.contains('\0') {
+        true => Ok(Rule::Required(Path::field(name))),
+        false => parse_path(name).map(Rule::Required),
+    }
 }
 
 fn dependencies(
@@ -652,7 +661,7 @@ fn dependencies(
                     ))
                 };
                 let needed = names(at, array, wrong, twice)?.into_iter();
-                let rules = needed.map(|name| parse_path(name).map(Rule::Required));
+                let rules = needed.map(required_field);
                 Schema {
                     rules: rules.collect::<Result<_, _>>()?,
                 }
