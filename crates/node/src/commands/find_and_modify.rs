@@ -275,7 +275,7 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         Some(update) => Action::Update(update, update_context.clone()),
         None => Action::Delete,
     };
-    let (value, last_error) = loop {
+    let (value, last_error, is_changed) = loop {
         let effect = modify::run(&mut staging, &target, &action).await;
         let effect = effect.map_err(while_running)?;
         if effect.matched > 0 {
@@ -295,16 +295,17 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
             if let (Some(value), Some(score)) = (&mut value, score_found) {
                 value.append(cstr!("$textScore"), score);
             }
-            break (value, last_error(&parameters, 1, None));
+            let is_changed = effect.modified > 0;
+            break (value, last_error(&parameters, 1, None), is_changed);
         }
         let Some(update) = update.as_ref().filter(|_| upsert) else {
-            break (None, last_error(&parameters, 0, None));
+            break (None, last_error(&parameters, 0, None), false);
         };
         let made = modify::upsert(&mut staging, &target, update, &update_context).await;
         let made = made.map_err(while_running)?;
         if let Some(document) = made {
             let last_error = last_error(&parameters, 1, Some(&document));
-            break (parameters.new.then_some(document), last_error);
+            break (parameters.new.then_some(document), last_error, true);
         }
     };
     let value = match (value, &projection) {
@@ -326,10 +327,10 @@ async fn find_and_modify(ctx: &CommandContext<'_>) -> CommandResult {
         Some(document) => reply.append(cstr!("value"), document),
         None => reply.append(cstr!("value"), RawBsonRef::Null),
     }
-    let settled = StatementOutcome::FindAndModify {
-        reply: reply.clone(),
-    };
-    staging.settle(statement, settled);
+    if is_changed {
+        let reply = reply.clone();
+        staging.settle(statement, StatementOutcome::FindAndModify { reply });
+    }
     staging.finish().await?;
     reply.append(cstr!("ok"), 1.0);
     Ok(reply)

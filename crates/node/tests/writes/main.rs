@@ -352,6 +352,33 @@ async fn statements_of_one_command_see_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_changed_nothing_is_carried_out_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let rig = Rig::open_as(dir.path(), ClusterRole::Shard).await;
+    rig.ok(insert([rawdoc! { "_id": 1, "n": 0 }])).await;
+    let position = || rig.service.node.replica.machine.applied_index();
+    let before = position();
+    let no_change = rawdoc! {
+        "findAndModify": "c", "query": { "_id": 1 }, "update": { "$set": { "n": 0 } },
+    };
+    let nothing = update(rawdoc! { "_id": 2 }, rawdoc! { "$inc": { "n": 1 } });
+    rig.ok(in_session(no_change.clone(), 5)).await;
+    let reply = rig.ok(in_session(nothing.clone(), 6)).await;
+    assert_eq!(i32_of(&reply, "n"), 0);
+    assert_eq!(position(), before, "an entry was written for nothing");
+    // An earlier number comes too late although the later one is in no record.
+    assert_eq!(rig.code(in_session(no_change, 5)).await, 225);
+    rig.ok(insert([rawdoc! { "_id": 2, "n": 0 }])).await;
+    for _ in 0..2 {
+        let reply = rig.ok(in_session(nothing.clone(), 6)).await;
+        assert_eq!(i32_of(&reply, "n"), 1);
+    }
+    let found = rig.find(rawdoc! { "_id": 2 }).await;
+    assert_eq!(i32_of(&found[0], "n"), 1);
+    rig.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_retried_statement_is_not_applied_twice() {
     // A standalone takes no numbered statements; a shard that is a single server does.
     let dir = tempfile::tempdir().unwrap();

@@ -297,14 +297,33 @@ impl SessionRecord {
 /// Sessions whose latest transaction number is remembered; beyond it all are looked up again.
 const LATEST_MAX: usize = 1 << 16;
 
-/// The latest transaction number of sessions that wrote lately. Most writes begin a new one, and
+/// The latest transaction numbers of sessions that wrote lately. Most writes begin a new one, and
 /// then nothing that is recorded matters: no record has to be read.
 #[derive(Debug, Default)]
 pub struct LatestNumbers {
-    known: Mutex<HashMap<SessionId, i64>>,
+    known: Mutex<HashMap<SessionId, Latest>>,
+}
+
+#[derive(Debug, Default)]
+struct Latest {
+    /// That of the session's record, or -1 if there is no record; `None` if nobody has looked.
+    recorded: Option<i64>,
+    /// The highest that a write has begun with. One that changed nothing is in no record.
+    begun: Option<i64>,
 }
 
 impl LatestNumbers {
+    /// A write begins. From here on an earlier number comes too late.
+    pub fn begin(&self, write: Retryable) -> Result<(), CommandError> {
+        self.with(&write.session, |latest| match latest.begun {
+            Some(newer) if newer > write.txn_number => Err(write.too_old(newer)),
+            _ => {
+                latest.begun = Some(write.txn_number);
+                Ok(())
+            }
+        })
+    }
+
     /// What is recorded of the session, unless it is about an earlier number than this.
     pub fn load(
         &self,
@@ -312,26 +331,40 @@ impl LatestNumbers {
         session: &SessionId,
         txn_number: i64,
     ) -> Result<Option<SessionRecord>, StorageError> {
-        let known = self.known.lock().get(session).copied();
-        if known.is_some_and(|known| known < txn_number) {
+        let recorded = self.known.lock().get(session).and_then(|l| l.recorded);
+        if recorded.is_some_and(|recorded| recorded < txn_number) {
             return Ok(None);
         }
-        SessionRecord::load(&store.snapshot(), session)
+        let record = SessionRecord::load(&store.snapshot(), session)?;
+        let number = record.as_ref().map_or(-1, |record| record.txn_number);
+        self.note_recorded(session, number);
+        Ok(record)
     }
 
     /// To be told once the records are in the store.
     pub fn note<'a>(&self, written: impl Iterator<Item = (&'a SessionId, &'a SessionRecord)>) {
-        let mut known = self.known.lock();
         for (session, record) in written {
-            if known.len() >= LATEST_MAX {
-                known.clear();
-            }
-            known.insert(*session, record.txn_number);
+            self.note_recorded(session, record.txn_number);
         }
     }
 
     pub fn forget(&self) {
         self.known.lock().clear();
+    }
+
+    /// A later record may have been noted since this one was read.
+    fn note_recorded(&self, session: &SessionId, number: i64) {
+        self.with(session, |latest| {
+            latest.recorded = latest.recorded.max(Some(number));
+        });
+    }
+
+    fn with<R>(&self, session: &SessionId, change: impl FnOnce(&mut Latest) -> R) -> R {
+        let mut known = self.known.lock();
+        if known.len() >= LATEST_MAX && !known.contains_key(session) {
+            known.clear();
+        }
+        change(known.entry(*session).or_default())
     }
 }
 
@@ -391,17 +424,21 @@ impl Retryable {
         known: Option<SessionRecord>,
     ) -> Result<Option<SessionRecord>, CommandError> {
         match known {
-            Some(record) if record.txn_number > self.txn_number => Err(CommandError::new(
-                ErrorCode::TransactionTooOld,
-                format!(
-                    "Retryable write with txnNumber {} is prohibited on session {} because a newer \
-                     retryable write with txnNumber {} has already started on this session.",
-                    self.txn_number, self.session, record.txn_number
-                ),
-            )),
+            Some(record) if record.txn_number > self.txn_number => {
+                Err(self.too_old(record.txn_number))
+            }
             Some(record) if record.txn_number == self.txn_number => Ok(Some(record)),
             _ => Ok(None),
         }
+    }
+
+    fn too_old(&self, newer: i64) -> CommandError {
+        let message = format!(
+            "Retryable write with txnNumber {} is prohibited on session {} because a newer \
+             retryable write with txnNumber {newer} has already started on this session.",
+            self.txn_number, self.session
+        );
+        CommandError::new(ErrorCode::TransactionTooOld, message)
     }
 }
 

@@ -200,9 +200,12 @@ impl<'a> Staging<'a> {
         self.routed.is_none_or(|routed| routed.may_insert())
     }
 
-    /// Records what a staged statement comes to.
+    /// Records what a staged statement comes to. One that changed nothing is carried out again when it
+    /// is tried again, as if the first try had never been: no entry of the log is written for it.
     pub fn settle(&mut self, statement: i32, outcome: StatementOutcome) {
-        if let Some(retry) = &mut self.retry {
+        if let Some(retry) = &mut self.retry
+            && outcome.had_effect()
+        {
             sessions::push(&mut retry.fresh, Statement::new(statement, outcome));
         }
     }
@@ -388,6 +391,7 @@ impl Retry {
         let latch = replica.latches.session(&id.session);
         let held = ctx.wait(replica.latches.wait(latch)).await?;
         let numbers = &replica.machine.latest_numbers;
+        numbers.begin(id)?;
         let known = numbers.load(&replica.store, &id.session, id.txn_number);
         let known = known.map_err(errors::storage)?;
         Ok(Some(Retry {
