@@ -11,8 +11,10 @@ use super::around::{Around, failed};
 use super::bounds::Window;
 use super::function::{Call, Function, Values};
 use super::partition::{Outcome, Partition};
+use crate::budget::Budget;
 use crate::error::{ErrorKind, QueryError};
 use crate::expression::Expression;
+use crate::expression::sum::Sum;
 use crate::expression::value::{Value, error, is_nullish, show, type_name};
 use crate::memory::Holding;
 
@@ -231,14 +233,13 @@ impl Points<'_> {
         wanted: &[bool],
         partition: &Partition<'_>,
     ) -> Result<Values, QueryError> {
-        let mut areas = Vec::with_capacity(ranges.len());
+        let mut values = Vec::with_capacity(ranges.len());
         let zero = Number::Int32(0);
         // No window has those that are not wanted.
         let (mut end, mut points) = (0, Vec::new());
         // How many of the points before each one are NaN.
         let mut nans = vec![0_usize];
-        // What the windows that begin with the first document have in common.
-        let mut whole: Option<(usize, Number)> = None;
+        let mut area = Area::default();
         for range in ranges {
             while end < range.end {
                 partition.budget.spend(1)?;
@@ -252,37 +253,24 @@ impl Points<'_> {
                 end += 1;
             }
             if range.is_empty() {
-                areas.push(Some(RawBson::Null));
+                values.push(Some(RawBson::Null));
                 continue;
             }
             if nans.get(range.start) != nans.get(range.end) {
-                areas.push(Some(RawBson::Double(f64::NAN)));
+                values.push(Some(RawBson::Double(f64::NAN)));
                 continue;
             }
-            let (from, area) = match whole {
-                Some((last, area)) if range.start == 0 => (last, area),
-                _ => (range.start, zero),
-            };
-            let mut sum = area;
-            for pair in points.get(from..range.end).unwrap_or_default().windows(2) {
-                partition.budget.spend(1)?;
-                if let [(x1, y1), (x2, y2)] = *pair {
-                    let twice = x2.subtract(x1).multiply(y1.add(y2));
-                    sum = sum.add(twice.divide(Number::Double(2.0)).unwrap_or(twice));
-                }
-            }
-            if range.start == 0 {
-                whole = Some((range.end - 1, sum));
-            }
-            let area = match self.of.unit_millis {
+            area.go_to(range.clone(), &points, partition.budget)?;
+            let sum = area.sum.total();
+            let value = match self.of.unit_millis {
                 Some(millis) => sum.divide(Number::Int64(millis)),
                 None => Some(sum),
             };
-            areas.push(Some(
-                area.map_or(RawBson::Null, |area| area.to_raw().into()),
+            values.push(Some(
+                value.map_or(RawBson::Null, |value| value.to_raw().into()),
             ));
         }
-        Ok(areas)
+        Ok(values)
     }
 
     fn point(&self, at: usize) -> Result<(Number, Number), QueryError> {
@@ -307,5 +295,58 @@ impl Points<'_> {
             ),
             _ => Ok((x, y)),
         }
+    }
+}
+
+/// The area below a window of points that slides on.
+#[derive(Default)]
+struct Area {
+    sum: Sum,
+    /// The points that it is of.
+    points: Range<usize>,
+}
+
+impl Area {
+    /// What comes in is added before what has left is taken away, as MongoDB has it: the last digits
+    /// depend on that.
+    fn go_to(
+        &mut self,
+        range: Range<usize>,
+        points: &[(Number, Number)],
+        budget: &Budget,
+    ) -> Result<(), QueryError> {
+        let is_finite = |at| matches!(below(points, at), Number::Double(area) if area.is_finite());
+        let follows = self.points.contains(&range.start) && self.points.end <= range.end;
+        let left = self.points.start..range.start;
+        // An infinity cannot be taken away, and a decimal leaves its type behind.
+        let goes_on = follows && left.clone().all(is_finite);
+        let known = match goes_on {
+            true => self.points.end,
+            false => {
+                self.sum = Sum::default();
+                range.start + 1
+            }
+        };
+        for at in known..range.end {
+            budget.spend(1)?;
+            self.sum.add(below(points, at - 1));
+        }
+        for at in left.filter(|_| goes_on) {
+            budget.spend(1)?;
+            self.sum.add(Number::Int32(0).subtract(below(points, at)));
+        }
+        self.points = range;
+        Ok(())
+    }
+}
+
+/// The area below the line from a point to the next one.
+fn below(points: &[(Number, Number)], at: usize) -> Number {
+    match points.get(at..at + 2) {
+        Some([(x1, y1), (x2, y2)]) => {
+            let twice = x2.subtract(*x1).multiply(y1.add(*y2));
+            twice.divide(Number::Double(2.0)).unwrap_or(twice)
+        }
+        _ => Number::Int32(0),
     }
 }
