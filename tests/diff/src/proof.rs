@@ -526,7 +526,8 @@ mod tests {
 
     #[test]
     fn a_find_that_projects_first() {
-        let case = case("{find: \"c\", filter: {a: 1}, sort: {b: 1}, projection: {b: 1}, limit: 2}");
+        let case =
+            case("{find: \"c\", filter: {a: 1}, sort: {b: 1}, projection: {b: 1}, limit: 2}");
         let made = with_a_stage_ahead(&case);
         let [made] = made.as_slice() else {
             panic!("{} of one find", made.len());

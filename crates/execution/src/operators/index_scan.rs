@@ -6,11 +6,12 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use banyan_document::FieldOrder;
+use banyan_document::key::KeyReader;
 use banyan_document::path::Path;
 use banyan_geo::leaf::Verdict;
 use banyan_query::QueryError;
 use banyan_query::filter::Filter;
-use banyan_storage::{Collection, RecordId, Snapshot};
+use banyan_storage::{Collection, Index, RecordId, Snapshot};
 use bson::{RawDocumentBuf, cstr};
 
 use super::cell_test::CellTest;
@@ -67,6 +68,8 @@ struct Reading {
     cells: Option<CellTest>,
     /// What of it is handed on beside the document.
     returned: Option<KeyFields>,
+    /// What of it is handed on to be merged by.
+    rest: Option<RestOfKey>,
     /// The records that were handed on, where one may come again.
     seen: Option<HashSet<RecordId>>,
     /// Whether one may, and nobody minds.
@@ -135,19 +138,38 @@ impl Reading {
                     }
                 };
                 let record = record.clone();
-                let key = match &self.returned {
+                let returned = match &self.returned {
                     None => None,
                     Some(fields) => Some(Box::new(fields.read(key, types)?)),
                 };
+                let order = self.rest.as_ref().map(|rest| rest.read(key, types));
+                let order = order.transpose()?;
                 out.push(Member {
                     record,
                     row,
-                    key,
+                    key: returned,
                     is_settled,
+                    order,
                 });
             }
         }
         Ok(())
+    }
+}
+
+/// What keys hold behind their leading fields.
+struct RestOfKey {
+    index: Arc<Index>,
+    behind: Vec<FieldOrder>,
+}
+
+impl RestOfKey {
+    fn read(&self, key: &[u8], types: &[u8]) -> Result<Box<[u8]>, QueryError> {
+        let mut reader = KeyReader::new(key, types);
+        let mut leading = self.behind.iter();
+        let passed = leading.try_for_each(|order| reader.skip(*order));
+        passed.map_err(|_| unreadable(&self.index.name))?;
+        Ok(key.get(reader.position()..).unwrap_or_default().into())
     }
 }
 
@@ -199,6 +221,16 @@ impl IndexScan {
     /// Hands on each key with what is found by it.
     pub fn returning_keys(mut self) -> IndexScan {
         self.reading.returned = Some(KeyFields::new(&self.bounds.index, &self.bounds.layout));
+        self
+    }
+
+    /// Hands on what of each key is behind the leading fields that the range confines to points.
+    pub fn merged_by_rest(mut self) -> IndexScan {
+        let confined = self.bounds.layout.fields.iter().take(self.bounds.points);
+        self.reading.rest = Some(RestOfKey {
+            index: self.bounds.index.clone(),
+            behind: confined.map(|(_, order)| *order).collect(),
+        });
         self
     }
 

@@ -86,6 +86,8 @@ pub struct Member {
     pub key: Option<Box<RawDocumentBuf>>,
     /// Whether its key has settled what is asked of its shape.
     pub is_settled: bool,
+    /// The bytes of its index key that it is merged by, where they are.
+    pub order: Option<Box<[u8]>>,
 }
 
 impl Member {
@@ -97,6 +99,7 @@ impl Member {
             row,
             key: None,
             is_settled: false,
+            order: None,
         }
     }
 

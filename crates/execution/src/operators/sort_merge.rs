@@ -10,16 +10,29 @@ use bson::{RawDocumentBuf, cstr};
 use super::{Counts, Explainer, Member, Operator, Progress, Run, Stage};
 use crate::plan::explain::clamp;
 
-/// So many members of an input are read at once, in the end: at first one, as few may be wanted of many
+/// So many documents of an input are read at once, in the end: at first one, as few may be wanted of many
 /// inputs.
 const READ_AHEAD_MAX: usize = 16;
+/// Keys cost less.
+const KEYS_AHEAD_MIN: usize = 4;
 
 pub struct SortMerge {
     /// Of each input.
     heads: Vec<Head>,
     pattern: SortPattern,
+    by: By,
     seen: HashSet<RecordId>,
     dropped: u64,
+}
+
+/// What members are compared by.
+#[derive(Clone, Copy)]
+enum By {
+    /// The sort key of their documents.
+    Documents,
+    /// What their index keys hold behind fields that each input confines to points: of the inputs none
+    /// needs a document.
+    Keys { reverse: bool },
 }
 
 #[derive(Default)]
@@ -43,23 +56,38 @@ impl SortMerge {
         SortMerge {
             heads: Vec::new(),
             pattern,
+            by: By::Documents,
             seen: HashSet::new(),
             dropped: 0,
         }
+    }
+
+    /// The inputs are scans of one index, in this direction, that hand on what to merge by.
+    pub fn by_keys(self, reverse: bool) -> SortMerge {
+        let by = By::Keys { reverse };
+        SortMerge { by, ..self }
     }
 
     /// Reads ahead where nothing is; false when the work that is allowed is used up.
     fn fill(&mut self, inputs: &mut [Stage], run: &mut Run<'_>) -> Result<bool, QueryError> {
         self.heads.resize_with(inputs.len(), Head::default);
         let mut pulled = Vec::new();
+        let least = match self.by {
+            By::Documents => 1,
+            By::Keys { .. } => KEYS_AHEAD_MIN,
+        };
         for (head, input) in self.heads.iter_mut().zip(inputs) {
             while head.ahead.is_empty() && !head.ended {
-                head.read_ahead = (2 * head.read_ahead).clamp(1, READ_AHEAD_MAX);
+                head.read_ahead = (2 * head.read_ahead).clamp(least, READ_AHEAD_MAX);
                 let progress = input.next(run, head.read_ahead, &mut pulled)?;
                 head.ended = progress == Progress::End;
-                for member in pulled.drain(..) {
-                    let Some(row) = &member.row else { continue };
-                    head.ahead.push_back((self.pattern.key(row)?, member));
+                for mut member in pulled.drain(..) {
+                    let key = match (self.by, &member.row, member.order.take()) {
+                        (By::Documents, Some(row), _) => self.pattern.key(row)?,
+                        (By::Keys { .. }, _, Some(order)) => order.into_vec(),
+                        _ => continue,
+                    };
+                    head.ahead.push_back((key, member));
                 }
                 if head.ahead.is_empty() && run.is_exhausted() {
                     return Ok(false);
@@ -81,8 +109,12 @@ impl SortMerge {
                 return Ok(Progress::More);
             }
             let heads = self.heads.iter_mut().filter(|head| !head.ahead.is_empty());
-            let lowest = heads.min_by(|a, b| a.key().cmp(&b.key()));
-            let Some((_, member)) = lowest.and_then(|head| head.ahead.pop_front()) else {
+            let reverse = matches!(self.by, By::Keys { reverse: true });
+            let next = heads.min_by(|a, b| match reverse {
+                false => a.key().cmp(&b.key()),
+                true => b.key().cmp(&a.key()),
+            });
+            let Some((_, member)) = next.and_then(|head| head.ahead.pop_front()) else {
                 return Ok(Progress::End);
             };
             match self.seen.insert(member.record.clone()) {

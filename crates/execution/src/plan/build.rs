@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use banyan_document::FieldOrder;
+use banyan_document::path::Path;
 use banyan_query::canonical;
 use banyan_query::sort::SortPattern;
 use banyan_query::text::TEXT_SCORE_FIELD;
@@ -429,8 +430,31 @@ fn from_ranges(
         }
     };
     let is_left_out = solution.exact || !met.is_empty();
-    let scan =
-        |bounds: &Arc<IndexBounds>| index_scan(request, bounds.clone(), reverse, is_left_out);
     let pattern = request.query.order.pattern();
-    merge(ranges.iter().map(scan), collection, &filter, pattern)
+    // The order is in the keys, unless it is also one of what differs from range to range.
+    let merged = pattern.filter(|pattern| {
+        let is_confined = |path: &Path| {
+            let confined = |bounds: &Arc<IndexBounds>| {
+                let mut fields = bounds.layout.fields.iter().take(bounds.points);
+                fields.any(|(confined, _)| confined == path)
+            };
+            ranges.iter().any(confined)
+        };
+        !pattern.fields().iter().any(|(path, _)| is_confined(path))
+    });
+    let Some(order) = merged else {
+        let scan =
+            |bounds: &Arc<IndexBounds>| index_scan(request, bounds.clone(), reverse, is_left_out);
+        return merge(ranges.iter().map(scan), collection, &filter, pattern);
+    };
+    let scan = |bounds: &Arc<IndexBounds>| {
+        let scan = IndexScan::new(bounds.clone(), reverse, is_left_out).merged_by_rest();
+        Stage::new(match request.wants_keys() {
+            true => scan.returning_keys(),
+            false => scan,
+        })
+    };
+    let merge = SortMerge::new(order.clone()).by_keys(reverse);
+    let merged = Stage::over_all(ranges.iter().map(scan).collect(), merge);
+    Stage::over(merged, Fetch::new(collection.clone(), filter))
 }

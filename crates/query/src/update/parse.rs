@@ -177,7 +177,10 @@ struct Builder {
 impl Builder {
     fn insert(&mut self, parts: &[&str], path: &str, modifier: Modifier) -> Result<(), QueryError> {
         // The operand is judged before.
-        if parts.first().is_some_and(|first| identifier(first).is_some()) {
+        if parts
+            .first()
+            .is_some_and(|first| identifier(first).is_some())
+        {
             let message = format!(
                 "Cannot have array filter identifier (i.e. '$[<id>]') element in the first \
                  position in path '{path}'"
