@@ -158,6 +158,7 @@ impl Reading {
 }
 
 /// What keys hold behind their leading fields.
+#[derive(Clone)]
 struct RestOfKey {
     index: Arc<Index>,
     behind: Vec<FieldOrder>,
@@ -538,6 +539,7 @@ impl Operator for IndexScan {
                 covers: self.reading.covers,
                 returned: self.reading.returned.clone(),
                 cells: self.reading.cells.clone(),
+                rest: self.reading.rest.clone(),
                 seen: None,
                 repeats: self.reading.repeats,
             },
