@@ -136,11 +136,13 @@ pub fn solutions(
     }
     let mut candidates = planner.candidates(request);
     if let Some(at) = candidates.iter().position(|c| c.bounds.is_unique_point()) {
+        let Candidate { bounds, sorted, .. } = candidates.swap_remove(at);
         let access = Access::Index {
-            bounds: Arc::new(candidates.swap_remove(at).bounds),
+            bounds: Arc::new(bounds),
             reverse: false,
         };
-        return Ok(vec![solution(access, true)]);
+        // One document is in every order, but may have arrays side by side, which no sort takes.
+        return Ok(vec![solution(access, sorted || by_id)]);
     }
     // Stable: of equal ones the older index is tried first.
     candidates.sort_by_key(|candidate| {

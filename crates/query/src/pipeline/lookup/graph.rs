@@ -32,6 +32,7 @@ use crate::variables::Variables;
 pub struct GraphLookup {
     start_with: Expression,
     connect_from: FieldPath,
+    connect_to: FieldPath,
     output: FieldPath,
     depth_max: Option<i64>,
     depth_field: Option<FieldPath>,
@@ -97,11 +98,12 @@ pub(in crate::pipeline) fn parse(
     };
     let output = FieldPath::parse(output)?;
     let connect_from = FieldPath::parse(connect_from)?;
-    FieldPath::parse(connect_to)?;
+    let lookup = one_step(from, connect_to, restriction, context, parse_inner)?;
     out.push(Arc::new(GraphLookup {
         start_with,
         connect_from,
-        lookup: one_step(from, connect_to, restriction, context, parse_inner)?,
+        connect_to: FieldPath::parse(connect_to)?,
+        lookup,
         output,
         depth_max,
         depth_field,
@@ -246,6 +248,15 @@ fn one_step(
     Ok(Arc::new(lookup))
 }
 
+/// Null does not lead to a document that has undefined where it is connected to, as it would match one.
+fn holds_undefined(document: &RawDocument, connect_to: &FieldPath) -> bool {
+    let mut holds = false;
+    path::each_value(document, connect_to.parts(), &mut |value| {
+        holds |= matches!(value, RawBsonRef::Undefined);
+    });
+    holds
+}
+
 impl Stage for GraphLookup {
     fn name(&self) -> &'static str {
         "$graphLookup"
@@ -367,7 +378,11 @@ impl GraphRun {
             let values = std::mem::take(&mut frontier.values);
             let is_last = graph.depth_max == Some(depth);
             let values: Vec<_> = values.iter().map(RawBson::as_raw_bson_ref).collect();
+            let asks_null = values.iter().any(|v| matches!(v, RawBsonRef::Null));
             self.join.find(&values, &self.variables, &mut |found| {
+                if asks_null && holds_undefined(found, &graph.connect_to) {
+                    return Ok(());
+                }
                 // Documents are told apart by bytes, whatever the collation.
                 let mut id = Vec::new();
                 key::encode(field(found, "_id").unwrap_or(RawBsonRef::Null), &mut id);
