@@ -98,12 +98,12 @@ pub(in crate::pipeline) fn parse(
     };
     let output = FieldPath::parse(output)?;
     let connect_from = FieldPath::parse(connect_from)?;
-    let lookup = one_step(from, connect_to, restriction, context, parse_inner)?;
+    let connects_to = FieldPath::parse(connect_to)?;
     out.push(Arc::new(GraphLookup {
         start_with,
         connect_from,
-        connect_to: FieldPath::parse(connect_to)?,
-        lookup,
+        connect_to: connects_to,
+        lookup: one_step(from, connect_to, restriction, context, parse_inner)?,
         output,
         depth_max,
         depth_field,
