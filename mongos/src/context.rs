@@ -67,6 +67,8 @@ pub struct CommandSpec {
     pub admin_only: bool,
     /// Only there with `enableTestCommands`.
     pub for_tests: bool,
+    /// It writes documents, and a client may number what it is to do, to send it again.
+    pub retryable: bool,
     /// What it needs when access is controlled; denied until it says so.
     pub access: Access,
     pub run: for<'a> fn(&'a Context<'a>) -> BoxFuture<'a>,
@@ -84,6 +86,7 @@ impl CommandSpec {
             help,
             admin_only: false,
             for_tests: false,
+            retryable: false,
             access: Access::Unnamed,
             run,
         }
@@ -96,6 +99,11 @@ impl CommandSpec {
 
     pub(crate) const fn access(mut self, access: Access) -> CommandSpec {
         self.access = access;
+        self
+    }
+
+    pub(crate) const fn retryable(mut self) -> CommandSpec {
+        self.retryable = true;
         self
     }
 

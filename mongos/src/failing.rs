@@ -24,9 +24,6 @@ const WRITES: &[&str] = &[
     "update",
 ];
 
-/// Those of them whose statements a client may number, to send them again.
-const NUMBERED: &[&str] = &["bulkWrite", "delete", "findAndModify", "insert", "update"];
-
 /// Runs a command, unless a test has it fail.
 pub async fn run(
     context: &Context<'_>,
@@ -93,7 +90,7 @@ async fn fail(context: &Context<'_>, failure: Failure) -> Result<(), CommandErro
 }
 
 fn is_numbered(context: &Context<'_>, spec: &CommandSpec) -> bool {
-    NUMBERED.contains(&spec.name) && context.request.get("txnNumber").is_some()
+    spec.retryable && context.request.get("txnNumber").is_some()
 }
 
 fn retryable(context: &Context<'_>, spec: &CommandSpec, error: CommandError) -> CommandError {

@@ -185,7 +185,7 @@ async fn run_found(
     let heard = router.gossip.hear(&router.users, connection, &request.body);
     heard.await?;
     // Checked once, here; a write has none, whatever it says.
-    if !writes_documents(spec.name) {
+    if !spec.retryable {
         ReadPreference::of_command(&request.body)?;
     }
     if !context.router.identity.scripting {
@@ -278,13 +278,6 @@ async fn admit(
         }
         _ => Ok(()),
     }
-}
-
-fn writes_documents(command: &str) -> bool {
-    matches!(
-        command,
-        "insert" | "update" | "delete" | "findAndModify" | "bulkWrite"
-    )
 }
 
 /// What only tells and asks who somebody is is not worth a line of the audit log.

@@ -18,7 +18,8 @@ use crate::{fields, scripting};
 pub const SPEC: CommandSpec =
     CommandSpec::new("bulkWrite", "writes to several collections", run!(run))
         .access(Access::Checked(reads_and_writes::bulk_write))
-        .admin_only();
+        .admin_only()
+        .retryable();
 
 /// What a cursor over the results calls itself.
 const NAMESPACE: &str = "admin.$cmd.bulkWrite";

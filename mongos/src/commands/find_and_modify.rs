@@ -18,7 +18,8 @@ pub const SPEC: CommandSpec = CommandSpec::new(
     run!(run),
 )
 .access(Access::Checked(reads_and_writes::find_and_modify))
-.aliases(&["findandmodify"]);
+.aliases(&["findandmodify"])
+.retryable();
 
 async fn run(context: &Context<'_>) -> CommandResult {
     let ns = context.namespace()?;

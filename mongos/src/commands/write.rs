@@ -7,11 +7,14 @@ use banyan_access::reads_and_writes;
 use banyan_security::Action;
 
 pub const INSERT: CommandSpec = CommandSpec::new("insert", "inserts documents", run!(insert))
-    .access(Access::Checked(reads_and_writes::insert));
+    .access(Access::Checked(reads_and_writes::insert))
+    .retryable();
 pub const UPDATE: CommandSpec = CommandSpec::new("update", "updates documents", run!(update))
-    .access(Access::Checked(reads_and_writes::update));
+    .access(Access::Checked(reads_and_writes::update))
+    .retryable();
 pub const DELETE: CommandSpec = CommandSpec::new("delete", "deletes documents", run!(delete))
-    .access(Access::Collection(Action::Remove));
+    .access(Access::Collection(Action::Remove))
+    .retryable();
 
 async fn insert(context: &Context<'_>) -> CommandResult {
     writes::run(context, Kind::Insert).await
