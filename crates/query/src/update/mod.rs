@@ -131,18 +131,21 @@ impl Update {
             Kind::Replacement(_) => upsert::id_of(filter)?,
             Kind::Modifiers(_) | Kind::Pipeline(_) => upsert::equalities_of(filter)?,
         };
-        let after = match &context.supplied {
+        let Transformed { after, is_written } = match &context.supplied {
             Some(supplied) => {
                 refuse_array_id(supplied)?;
-                replace::replace(&seed, supplied, &context)
+                Transformed {
+                    after: replace::replace(&seed, supplied, &context),
+                    is_written: true,
+                }
             }
-            None => self.transform(&seed, &context)?.after,
+            None => self.transform(&seed, &context)?,
         };
         let is_judged = match &self.kind {
             Kind::Modifiers(_) => false,
             Kind::Replacement(_) => true,
             // One that changes nothing is judged as every document that is inserted.
-            Kind::Pipeline(_) => after.as_bytes() != seed.as_bytes(),
+            Kind::Pipeline(_) => is_written || after.as_bytes() != seed.as_bytes(),
         };
         if is_judged {
             refuse_array_id(&after)?;
