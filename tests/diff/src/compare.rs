@@ -440,6 +440,16 @@ mod tests {
     }
 
     #[test]
+    fn fields_in_another_order_within_arrays_without_one() {
+        let (one, two) = (
+            told("{cursor: {firstBatch: [{g: [{b: true, a: 1}, {a: 1, b: 4}]}]}, ok: 1.0}"),
+            told("{cursor: {firstBatch: [{g: [{b: true, a: 1}, {b: 4, a: 1}]}]}, ok: 1.0}"),
+        );
+        let difference = compare(&one, &two, Order::LooseArrays).unwrap();
+        assert_eq!(difference.class, "order of fields");
+    }
+
+    #[test]
     fn order_where_it_is_defined() {
         let batch = |items: &str| format!("{{cursor: {{firstBatch: [{items}]}}, ok: 1.0}}");
         let (one, two) = (batch("{_id: 1}, {_id: 2}"), batch("{_id: 2}, {_id: 1}"));

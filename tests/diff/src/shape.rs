@@ -202,7 +202,8 @@ impl Shape {
         }
     }
 
-    /// Puts the items of every array into one order.
+    /// Puts the items of every array into one order, which goes by the order of fields last: documents
+    /// that are the same but for that stay side by side with their likes.
     pub fn sort_arrays(&mut self) {
         match self {
             Shape::Leaf(..) => {}
@@ -211,7 +212,24 @@ impl Shape {
             }
             Shape::Array(items) => {
                 items.iter_mut().for_each(Shape::sort_arrays);
-                items.sort();
+                items.sort_by_cached_key(|item| (item.with_sorted_fields(), item.clone()));
+            }
+        }
+    }
+
+    fn with_sorted_fields(&self) -> Shape {
+        match self {
+            Shape::Leaf(..) => self.clone(),
+            Shape::Document(fields) => {
+                let fields = fields.iter();
+                let mut sorted: Vec<_> = fields
+                    .map(|(name, value)| (name.clone(), value.with_sorted_fields()))
+                    .collect();
+                sorted.sort();
+                Shape::Document(sorted)
+            }
+            Shape::Array(items) => {
+                Shape::Array(items.iter().map(Shape::with_sorted_fields).collect())
             }
         }
     }

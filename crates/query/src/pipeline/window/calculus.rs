@@ -316,7 +316,9 @@ impl Area {
         budget: &Budget,
     ) -> Result<(), QueryError> {
         let is_finite = |at| matches!(below(points, at), Number::Double(area) if area.is_finite());
-        let follows = self.points.contains(&range.start) && self.points.end <= range.end;
+        // Below one point there is nothing, of no type.
+        let follows =
+            self.points.contains(&range.start) && self.points.end <= range.end && range.len() > 1;
         let left = self.points.start..range.start;
         // An infinity cannot be taken away, and a decimal leaves its type behind.
         let goes_on = follows && left.clone().all(is_finite);
