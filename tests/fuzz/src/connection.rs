@@ -81,16 +81,17 @@ fn exchange(stream: &mut TcpStream, message: &Message) -> io::Result<Option<Opti
         while began.elapsed() < STREAM_READ && matches!(read_reply(stream), Ok(Some(_))) {}
         return Ok(None);
     }
+    let deadline = Instant::now() + PATIENCE;
     if !message.is_whole() {
         // Whatever the server takes it for, it ends here.
         stream.shutdown(Shutdown::Write)?;
-        while read_reply(stream)?.is_some() {}
+        while reply_until(stream, deadline)?.is_some() {}
         return Ok(None);
     }
     let ping = with_database(&doc! { "ping": 1 }, "admin").unwrap_or_default();
     stream.write_all(&plain(PING_ID, &ping))?;
     let mut first = None;
-    while let Some((response_to, opcode, body)) = read_reply(stream)? {
+    while let Some((response_to, opcode, body)) = reply_until(stream, deadline)? {
         if response_to == PING_ID {
             return Ok(Some(first.flatten()));
         }
@@ -99,8 +100,19 @@ fn exchange(stream: &mut TcpStream, message: &Message) -> io::Result<Option<Opti
     Ok(None)
 }
 
-/// What a reply answers, its opcode and its body; `None` at the end of the stream.
-fn read_reply(stream: &mut TcpStream) -> io::Result<Option<(i32, i32, Vec<u8>)>> {
+/// What a reply answers, its opcode and its body.
+type Reply = (i32, i32, Vec<u8>);
+
+/// A message that was changed may ask for a stream of replies as well, which need not end.
+fn reply_until(stream: &mut TcpStream, deadline: Instant) -> io::Result<Option<Reply>> {
+    match Instant::now() < deadline {
+        true => read_reply(stream),
+        false => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// `None` at the end of the stream.
+fn read_reply(stream: &mut TcpStream) -> io::Result<Option<Reply>> {
     let mut header = [0; HEADER_BYTES];
     if let Err(error) = stream.read_exact(&mut header) {
         return match error.kind() {
