@@ -315,13 +315,15 @@ impl Area {
         points: &[(Number, Number)],
         budget: &Budget,
     ) -> Result<(), QueryError> {
-        let is_finite = |at| matches!(below(points, at), Number::Double(area) if area.is_finite());
+        let is_decimal = |at| matches!(below(points, at), Number::Decimal(_));
+        let keeps_type = |at| !is_decimal(at) || is_decimal(range.start);
+        let can_leave = |at| below(points, at).is_finite() && keeps_type(at);
         // Below one point there is nothing, of no type.
         let follows =
             self.points.contains(&range.start) && self.points.end <= range.end && range.len() > 1;
         let left = self.points.start..range.start;
-        // An infinity cannot be taken away, and a decimal leaves its type behind.
-        let goes_on = follows && left.clone().all(is_finite);
+        // An infinity cannot be taken away, and the last decimal leaves its type behind.
+        let goes_on = follows && left.clone().all(can_leave);
         let known = match goes_on {
             true => self.points.end,
             false => {
