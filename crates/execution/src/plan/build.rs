@@ -389,7 +389,11 @@ fn index_scan(
     reverse: bool,
     is_exact: bool,
 ) -> Stage {
-    let scan = IndexScan::new(bounds, reverse, is_exact);
+    keyed(request, IndexScan::new(bounds, reverse, is_exact))
+}
+
+/// A scan that hands on its keys where they are asked for.
+fn keyed(request: &Request<'_>, scan: IndexScan) -> Stage {
     Stage::new(match request.wants_keys() {
         true => scan.returning_keys(),
         false => scan,
@@ -432,29 +436,29 @@ fn from_ranges(
     let is_left_out = solution.exact || !met.is_empty();
     let pattern = request.query.order.pattern();
     // The order is in the keys, unless it is also one of what differs from range to range.
-    let merged = pattern.filter(|pattern| {
-        let is_confined = |path: &Path| {
-            let confined = |bounds: &Arc<IndexBounds>| {
-                let mut fields = bounds.layout.fields.iter().take(bounds.points);
-                fields.any(|(confined, _)| confined == path)
-            };
-            ranges.iter().any(confined)
-        };
-        !pattern.fields().iter().any(|(path, _)| is_confined(path))
-    });
-    let Some(order) = merged else {
-        let scan =
-            |bounds: &Arc<IndexBounds>| index_scan(request, bounds.clone(), reverse, is_left_out);
-        return merge(ranges.iter().map(scan), collection, &filter, pattern);
-    };
-    let scan = |bounds: &Arc<IndexBounds>| {
-        let scan = IndexScan::new(bounds.clone(), reverse, is_left_out).merged_by_rest();
-        Stage::new(match request.wants_keys() {
-            true => scan.returning_keys(),
-            false => scan,
+    let is_confined = |path: &Path| {
+        ranges.iter().any(|bounds| {
+            let mut fields = bounds.layout.fields.iter().take(bounds.points);
+            fields.any(|(confined, _)| confined == path)
         })
     };
+    let merged = pattern.filter(|pattern| {
+        let mut fields = pattern.fields().iter();
+        !fields.any(|(path, _)| is_confined(path))
+    });
+    let scan = |bounds: &Arc<IndexBounds>| IndexScan::new(bounds.clone(), reverse, is_left_out);
+    let Some(order) = merged else {
+        let scans = ranges.iter().map(|bounds| keyed(request, scan(bounds)));
+        return merge(scans, collection, &filter, pattern);
+    };
+    let scans = ranges
+        .iter()
+        .map(|bounds| keyed(request, scan(bounds).merged_by_rest()));
     let merge = SortMerge::new(order.clone()).by_keys(reverse);
-    let merged = Stage::over_all(ranges.iter().map(scan).collect(), merge);
-    Stage::over(merged, Fetch::new(collection.clone(), filter))
+    let merged = Stage::over_all(scans.collect(), merge);
+    // Records are held back unread. In a later state they have to match all that is asked for: nothing
+    // tells whether they still have their keys.
+    let whole = Some(&request.query.filter).filter(|filter| !filter.is_empty());
+    let fetch = Fetch::new(collection.clone(), whole.cloned());
+    Stage::over(merged, fetch.of_what_may_be_gone())
 }
