@@ -339,4 +339,55 @@ mod tests {
         };
         assert_eq!(error.kind, banyan_query::ErrorKind::QueryPlanKilled);
     }
+
+    /// Keys that a merge holds back are of an earlier state than what they lead to.
+    #[test]
+    fn a_merge_by_keys_passes_over_what_is_gone_and_what_matches_no_more() {
+        let all = 3 * DOCUMENTS;
+        let documents: Vec<_> = (0..all).map(|k| of_group(k, k % 2)).collect();
+        let index = fixture::index(rawdoc! { "g": 1, "k": 1 }, "g_1_k_1");
+        for direction in [1, -1] {
+            let fixture = Fixture::new();
+            let collection = fixture.collection("c", &documents, std::slice::from_ref(&index));
+            let filter = rawdoc! { "g": { "$in": [0, 1] } };
+            let mut request = request(&filter, Some(&rawdoc! { "k": direction }));
+            // Without one all would be sorted.
+            Arc::get_mut(&mut request.query).unwrap().limit = Some(all as u64);
+            let mut reader = fixture.open(&collection, &request);
+            let in_order = |k: i32| if direction == 1 { k } else { all - 1 - k };
+            for k in 0..10 {
+                let (_, row) = reader.next_record().unwrap().unwrap();
+                assert_eq!(row.get_i32("_id").unwrap(), in_order(k));
+            }
+            reader.save();
+            let plan = reader.explain_run();
+            let fetch = plan.get_document("inputStage").unwrap();
+            let merge = fetch.get_document("inputStage").unwrap();
+            assert_eq!(merge.get_str("stage").unwrap(), "SORT_MERGE");
+            let fetched = fetch.get_i32("docsExamined").unwrap();
+            assert!(
+                fetched < 2 * DOCUMENTS,
+                "{fetched} were read before the change"
+            );
+            let mut batch = Batch::new();
+            for k in (fetched..fetched + 20).map(in_order) {
+                let record = RecordId::number(k as u64 + 1);
+                fixture::remove(&mut batch, &collection, &record, &of_group(k, k % 2));
+                if k % 3 == 0 {
+                    fixture::insert(&mut batch, &collection, &record, &of_group(k, 2));
+                }
+            }
+            fixture.store.commit(batch).unwrap();
+            let mut rest = Vec::new();
+            while let Some((_, row)) = reader.next_record().unwrap() {
+                rest.push(row.get_i32("_id").unwrap());
+            }
+            let expected = (10..fetched).chain(fetched + 20..all).map(in_order);
+            assert_eq!(rest, expected.collect::<Vec<_>>());
+        }
+    }
+
+    fn of_group(k: i32, g: i32) -> RawDocumentBuf {
+        rawdoc! { "_id": k, "g": g, "k": k }
+    }
 }
