@@ -20,7 +20,7 @@ use crate::scan::{
     Entries, Found, IndexScan, MetaScan, RecordReader, RecordScan, Scan, TypeBits, damaged_index,
     place,
 };
-use crate::tables::{Cursor, Points, State};
+use crate::tables::{Cursor, Direction, Points, State};
 use crate::view::View;
 
 /// Cheap to take and to clone. Old versions of what it sees are kept while it lives: don't hold
@@ -69,11 +69,14 @@ impl Snapshot {
         bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>),
         reverse: bool,
     ) -> Scan {
-        if !reverse
-            && self.overlay.is_none()
+        if self.overlay.is_none()
             && let Some(state) = self.state(keyspace)
         {
-            let mut cursor = Cursor::new(state.clone(), self.view.seqno());
+            let direction = match reverse {
+                true => Direction::Backward,
+                false => Direction::Forward,
+            };
+            let mut cursor = Cursor::new(state.clone(), self.view.seqno(), direction);
             cursor.seek(bounds);
             return Scan::over_tables(cursor, &self.view);
         }

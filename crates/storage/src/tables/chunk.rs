@@ -9,9 +9,11 @@ use lsm_tree::table::data_block::DataBlockParsedItem;
 use lsm_tree::table::util::SliceIndexes;
 use lsm_tree::{SeqNo, ValueType};
 
-/// Entries of one source in the order of their keys, the newest visible version of each key.
-#[derive(Default)]
+use super::direction::Direction;
+
+/// Entries of one source in the order that they are read in, the newest visible version of each key.
 pub(super) struct Chunk {
+    direction: Direction,
     /// Key behind key.
     keys: Vec<u8>,
     entries: Vec<Entry>,
@@ -38,17 +40,21 @@ struct Entry {
     is_removed: bool,
 }
 
-/// Whether a key lies before an upper bound.
-#[inline]
-pub(super) fn is_below(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {
-    match upper {
-        Bound::Included(upper) => key <= upper.as_slice(),
-        Bound::Excluded(upper) => key < upper.as_slice(),
-        Bound::Unbounded => true,
-    }
-}
-
 impl Chunk {
+    pub(super) fn new(direction: Direction) -> Chunk {
+        Chunk {
+            direction,
+            keys: Vec::new(),
+            entries: Vec::new(),
+            at: 0,
+            inside: 0,
+            block: None,
+            values: Vec::new(),
+            before: Vec::new(),
+            is_behind: false,
+        }
+    }
+
     /// Empties it, to take in what follows in its source.
     pub(super) fn begin(&mut self) {
         if let Some(last) = self.entries.last() {
@@ -58,6 +64,11 @@ impl Chunk {
         }
         self.empty();
         self.block = None;
+    }
+
+    /// Empties it, to take in what is found by a search.
+    pub(super) fn begin_anew(&mut self) {
+        self.begin_at(&[]);
     }
 
     /// Empties it, to take in what lies from `key` on.
@@ -127,11 +138,25 @@ impl Chunk {
     }
 
     /// The same with a value that lies by itself.
-    pub(super) fn push_value(&mut self, key: &[u8], value: &Slice, seqno: SeqNo, is_removed: bool) {
+    pub(super) fn push_value(
+        &mut self,
+        key: (&[u8], &[u8]),
+        value: Slice,
+        seqno: SeqNo,
+        is_removed: bool,
+    ) {
         let before = self.entries.len();
-        self.push((key, &[]), (0, 0), seqno, is_removed);
+        self.push(key, (0, 0), seqno, is_removed);
         if self.entries.len() > before {
-            self.values.push(value.clone());
+            self.values.push(value);
+        }
+    }
+
+    /// A newer version of the key that was taken in last. All of them have their values by themselves.
+    pub(super) fn replace(&mut self, value: Slice, seqno: SeqNo, is_removed: bool) {
+        if let (Some(entry), Some(last)) = (self.entries.last_mut(), self.values.last_mut()) {
+            (entry.seqno, entry.is_removed) = (seqno, is_removed);
+            *last = value;
         }
     }
 
@@ -140,20 +165,19 @@ impl Chunk {
         self.inside = self.entries.len();
     }
 
-    /// Finds out what lies within the range that is read.
-    pub(super) fn bound(&mut self, upper: &Bound<Vec<u8>>) {
+    /// Finds out what lies within the range that is read, up to this end.
+    pub(super) fn bound(&mut self, end: &Bound<Vec<u8>>) {
         let keys = &self.keys;
         let entries = &self.entries;
+        let is_inside = |entry: &Entry| self.direction.is_before(slice(keys, entry.key), end);
         self.inside = match entries.last() {
-            Some(last) if !is_below(slice(keys, last.key), upper) => {
-                entries.partition_point(|entry| is_below(slice(keys, entry.key), upper))
-            }
+            Some(last) if !is_inside(last) => entries.partition_point(is_inside),
             _ => entries.len(),
         };
     }
 
-    /// Goes to the first entry that does not lie before `key`. False: it is not known from what was
-    /// decoded. `is_all`: nothing follows in the source.
+    /// Goes to the first entry that does not lie before `key`, in what is read forward. False: it is not
+    /// known from what was decoded. `is_all`: nothing follows in the source.
     pub(super) fn go_to(&mut self, key: &[u8], is_all: bool) -> bool {
         let keys = &self.keys;
         let is_known_below = match self.entries.first() {
@@ -217,17 +241,7 @@ impl Chunk {
     #[inline]
     pub(super) fn kept_value(&self) -> Slice {
         match (&self.block, self.entries.get(self.at)) {
-            (Some(block), Some(entry)) => {
-                let (start, end) = entry.value;
-                let value = DataBlockParsedItem {
-                    value_type: ValueType::Value,
-                    seqno: entry.seqno,
-                    prefix: None,
-                    key: SliceIndexes(0, 0),
-                    value: Some(SliceIndexes(start as usize, end as usize)),
-                };
-                value.materialize(block).value
-            }
+            (Some(block), Some(entry)) => kept_value(block, entry.value),
             _ => self.values.get(self.at).cloned().unwrap_or_default(),
         }
     }
@@ -248,10 +262,26 @@ impl Chunk {
         passed
     }
 
-    /// The order of two heads.
+    /// Which of two heads is read first.
     pub(super) fn order(&self, other: &Chunk) -> Option<Ordering> {
-        Some(self.head()?.cmp(other.head()?))
+        let order = self.head()?.cmp(other.head()?);
+        Some(match self.direction {
+            Direction::Forward => order,
+            Direction::Backward => order.reverse(),
+        })
     }
+}
+
+/// A value in a block, which is kept with it.
+pub(super) fn kept_value(block: &Slice, (start, end): (u32, u32)) -> Slice {
+    let value = DataBlockParsedItem {
+        value_type: ValueType::Value,
+        seqno: 0,
+        prefix: None,
+        key: SliceIndexes(0, 0),
+        value: Some(SliceIndexes(start as usize, end as usize)),
+    };
+    value.materialize(block).value
 }
 
 #[inline]

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use fjall::Slice;
 use lsm_tree::SeqNo;
 
+use super::backward::BackwardRun;
 use super::chunk::Chunk;
-use super::memory::Memory;
+use super::direction::Direction;
+use super::memory::{BackwardMemory, Memory};
 use super::run::{Rest, RunReader};
 use super::state::State;
 
@@ -16,11 +18,13 @@ use super::state::State;
 const DECODED_MIN: usize = 4;
 const DECODED_MAX: usize = 128;
 
-/// The keys of a range that are there for a snapshot, in their order.
+/// The keys of a range that are there for a snapshot, in their order or in the opposite one.
 pub(crate) struct Cursor {
     state: Arc<State>,
     seqno: SeqNo,
-    upper: Bound<Vec<u8>>,
+    direction: Direction,
+    /// Where the range ends, in this direction.
+    end: Bound<Vec<u8>>,
     sources: Vec<Source>,
     /// The source that has the next key. None of them: it is not known yet.
     first: usize,
@@ -40,25 +44,28 @@ struct Source {
 enum Kind {
     Memory(Memory),
     Run(Box<RunReader>),
+    BackwardMemory(BackwardMemory),
+    BackwardRun(Box<BackwardRun>),
 }
 
 impl Source {
-    fn new(kind: Kind) -> Source {
+    fn new(kind: Kind, direction: Direction) -> Source {
         Source {
-            chunk: Chunk::default(),
+            chunk: Chunk::new(direction),
             kind,
             rest: Rest::More,
             wanted: DECODED_MIN,
         }
     }
 
-    fn seek(&mut self, key: &[u8], upper: &Bound<Vec<u8>>) {
+    /// Goes to the first key from this one on.
+    fn seek(&mut self, key: &[u8], end: &Bound<Vec<u8>>) {
         let is_all = self.rest == Rest::Ended;
         if !is_all {
             self.rest = Rest::More;
         }
         if self.chunk.go_to(key, is_all) {
-            self.chunk.bound(upper);
+            self.chunk.bound(end);
             return;
         }
         self.wanted = DECODED_MIN;
@@ -67,6 +74,19 @@ impl Source {
         match &mut self.kind {
             Kind::Memory(memory) => memory.seek(key),
             Kind::Run(run) => run.seek(key),
+            Kind::BackwardMemory(_) | Kind::BackwardRun(_) => {}
+        }
+    }
+
+    /// Goes to the last key before this one, or to the last.
+    fn seek_backward(&mut self, before: Option<&[u8]>) {
+        self.wanted = DECODED_MIN;
+        self.rest = Rest::More;
+        self.chunk.begin_anew();
+        match &mut self.kind {
+            Kind::BackwardMemory(memory) => memory.seek(before),
+            Kind::BackwardRun(run) => run.seek(before),
+            Kind::Memory(_) | Kind::Run(_) => {}
         }
     }
 
@@ -76,13 +96,15 @@ impl Source {
         &mut self,
         state: &State,
         seqno: SeqNo,
-        upper: &Bound<Vec<u8>>,
+        end: &Bound<Vec<u8>>,
     ) -> Result<(), lsm_tree::Error> {
         while !self.chunk.has_head() && self.rest == Rest::More && !self.chunk.ends_behind() {
-            let chunk = &mut self.chunk;
+            let (chunk, wanted) = (&mut self.chunk, self.wanted);
             self.rest = match &mut self.kind {
-                Kind::Memory(memory) => memory.fill(chunk, seqno, upper, self.wanted),
-                Kind::Run(run) => run.fill(state, chunk, seqno, upper, self.wanted)?,
+                Kind::Memory(memory) => memory.fill(chunk, seqno, end, wanted),
+                Kind::Run(run) => run.fill(state, chunk, seqno, end, wanted)?,
+                Kind::BackwardMemory(memory) => memory.fill(chunk, seqno, end, wanted),
+                Kind::BackwardRun(run) => run.fill(state, chunk, seqno, end, wanted)?,
             };
             self.wanted = (self.wanted * 2).min(DECODED_MAX);
         }
@@ -93,24 +115,34 @@ impl Source {
 impl Drop for Cursor {
     fn drop(&mut self) {
         for source in &self.sources {
-            if let Kind::Memory(memory) = &source.kind {
-                self.state.note_reads(memory.read);
+            match &source.kind {
+                Kind::Memory(memory) => self.state.note_reads(memory.read),
+                Kind::BackwardMemory(memory) => self.state.note_reads(memory.read),
+                Kind::Run(_) | Kind::BackwardRun(_) => {}
             }
         }
     }
 }
 
 impl Cursor {
-    pub(crate) fn new(state: Arc<State>, seqno: SeqNo) -> Cursor {
-        let memory = state.memory.iter();
-        let memory = memory.map(|memory| Kind::Memory(Memory::new(memory.clone())));
-        let runs = state.runs.iter();
-        let runs = runs.map(|run| Kind::Run(Box::new(RunReader::new(run.clone()))));
-        let sources = memory.chain(runs).map(Source::new).collect();
+    pub(crate) fn new(state: Arc<State>, seqno: SeqNo, direction: Direction) -> Cursor {
+        let memory = state.memory.iter().cloned();
+        let memory = memory.map(|memory| match direction {
+            Direction::Forward => Kind::Memory(Memory::new(memory)),
+            Direction::Backward => Kind::BackwardMemory(BackwardMemory::new(memory)),
+        });
+        let runs = state.runs.iter().cloned();
+        let runs = runs.map(|run| match direction {
+            Direction::Forward => Kind::Run(Box::new(RunReader::new(run))),
+            Direction::Backward => Kind::BackwardRun(Box::new(BackwardRun::new(run))),
+        });
+        let sources = memory.chain(runs);
+        let sources = sources.map(|kind| Source::new(kind, direction)).collect();
         Cursor {
             state,
             seqno,
-            upper: Bound::Unbounded,
+            direction,
+            end: Bound::Unbounded,
             sources,
             first: 0,
             second: None,
@@ -120,20 +152,31 @@ impl Cursor {
 
     /// Goes to what lies between the bounds. It need not lie behind what was read.
     pub(crate) fn seek(&mut self, (lower, upper): (Bound<Vec<u8>>, Bound<Vec<u8>>)) {
-        self.upper = upper;
         self.is_on_entry = false;
         self.first = self.sources.len();
-        let lower = match lower {
-            Bound::Included(key) => key,
-            Bound::Excluded(mut key) => {
-                // The next one.
-                key.push(0);
-                key
+        match self.direction {
+            Direction::Forward => {
+                let from = match lower {
+                    Bound::Included(key) => key,
+                    Bound::Excluded(key) => successor(key),
+                    Bound::Unbounded => Vec::new(),
+                };
+                self.end = upper;
+                for source in &mut self.sources {
+                    source.seek(&from, &self.end);
+                }
             }
-            Bound::Unbounded => Vec::new(),
-        };
-        for source in &mut self.sources {
-            source.seek(&lower, &self.upper);
+            Direction::Backward => {
+                let before = match upper {
+                    Bound::Included(key) => Some(successor(key)),
+                    Bound::Excluded(key) => Some(key),
+                    Bound::Unbounded => None,
+                };
+                self.end = lower;
+                for source in &mut self.sources {
+                    source.seek_backward(before.as_deref());
+                }
+            }
         }
     }
 
@@ -200,7 +243,7 @@ impl Cursor {
         let Some(first) = self.sources.get_mut(self.first) else {
             return self.choose();
         };
-        first.ensure(&self.state, self.seqno, &self.upper)?;
+        first.ensure(&self.state, self.seqno, &self.end)?;
         if first.chunk.has_head() {
             let Some(second) = self.second else {
                 return Ok(true);
@@ -216,7 +259,7 @@ impl Cursor {
     fn choose(&mut self) -> Result<bool, lsm_tree::Error> {
         let mut best: Option<usize> = None;
         for at in 0..self.sources.len() {
-            self.sources[at].ensure(&self.state, self.seqno, &self.upper)?;
+            self.sources[at].ensure(&self.state, self.seqno, &self.end)?;
             let Some(so_far) = best else {
                 best = self.sources[at].chunk.has_head().then_some(at);
                 continue;
@@ -245,7 +288,7 @@ impl Cursor {
             if at == best {
                 continue;
             }
-            self.sources[at].ensure(&self.state, self.seqno, &self.upper)?;
+            self.sources[at].ensure(&self.state, self.seqno, &self.end)?;
             let chunk = &self.sources[at].chunk;
             let is_next = match self.second {
                 None => chunk.has_head(),
@@ -257,4 +300,10 @@ impl Cursor {
         }
         Ok(true)
     }
+}
+
+/// The key that comes next.
+fn successor(mut key: Vec<u8>) -> Vec<u8> {
+    key.push(0);
+    key
 }

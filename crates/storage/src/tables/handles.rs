@@ -4,6 +4,7 @@ use lsm_tree::table::block::BlockType;
 use lsm_tree::table::{BlockHandle, BlockOffset, IndexBlock};
 use lsm_tree::{SeqNo, Table};
 
+use super::direction::Direction;
 use super::state::State;
 
 /// Where a block is, how long it is, and where in the index block the key lies that it ends with.
@@ -22,6 +23,7 @@ pub(super) struct Handle {
 
 /// What an index block tells of, from some key on.
 struct Listed {
+    direction: Direction,
     index: IndexBlock,
     decoded: Vec<Decoded>,
     at: usize,
@@ -30,8 +32,9 @@ struct Listed {
 }
 
 impl Listed {
-    fn new(index: IndexBlock) -> Listed {
+    fn new(index: IndexBlock, direction: Direction) -> Listed {
         Listed {
+            direction,
             index,
             decoded: Vec::new(),
             at: 0,
@@ -40,43 +43,45 @@ impl Listed {
         }
     }
 
-    /// Goes to the first block that may hold `key`; `None`: to the first.
+    /// Goes to the first block that may hold what is read from `key` on; `None`: to the first.
     fn seek(&mut self, key: Option<&[u8]>) {
         self.wanted = DECODED_MIN;
-        Self::decode(
-            &self.index,
-            key,
-            None,
-            self.wanted,
-            (&mut self.decoded, &mut self.has_ended),
-        );
-        self.at = 0;
+        self.decode(key, None);
     }
 
-    fn decode(
-        index: &IndexBlock,
-        from: Option<&[u8]>,
-        behind: Option<BlockOffset>,
-        wanted: usize,
-        (decoded, has_ended): (&mut Vec<Decoded>, &mut bool),
-    ) {
-        decoded.clear();
-        *has_ended = true;
-        let mut items = index.iter();
-        if let Some(from) = from
-            && !items.seek(from, SeqNo::MAX)
-        {
+    /// Lists what lies from a key on and behind a block.
+    fn decode(&mut self, from: Option<&[u8]>, behind: Option<BlockOffset>) {
+        self.decoded.clear();
+        self.at = 0;
+        self.has_ended = true;
+        let mut items = self.index.iter();
+        let is_there = from.is_none_or(|from| match self.direction {
+            Direction::Forward => items.seek(from, SeqNo::MAX),
+            Direction::Backward => items.seek_upper(from, SeqNo::MAX),
+        });
+        if !is_there {
             return;
         }
-        for item in items {
+        loop {
+            let item = match self.direction {
+                Direction::Forward => items.next(),
+                Direction::Backward => items.next_back(),
+            };
+            let Some(item) = item else {
+                return;
+            };
             // Blocks may end with the same key.
-            if behind.is_some_and(|behind| *item.offset <= *behind) {
+            let is_behind = behind.is_none_or(|behind| match self.direction {
+                Direction::Forward => *item.offset > *behind,
+                Direction::Backward => *item.offset < *behind,
+            });
+            if !is_behind {
                 continue;
             }
             let end = (item.end_key.0, item.end_key.1);
-            decoded.push((item.offset, item.size, end));
-            if decoded.len() == wanted {
-                *has_ended = false;
+            self.decoded.push((item.offset, item.size, end));
+            if self.decoded.len() == self.wanted {
+                self.has_ended = false;
                 return;
             }
         }
@@ -90,14 +95,7 @@ impl Listed {
             let (offset, _, (start, end)) = *self.decoded.last()?;
             let bytes = self.index.as_slice().clone();
             self.wanted = (self.wanted * 2).min(DECODED_MAX);
-            Self::decode(
-                &self.index,
-                bytes.get(start..end),
-                Some(offset),
-                self.wanted,
-                (&mut self.decoded, &mut self.has_ended),
-            );
-            self.at = 0;
+            self.decode(bytes.get(start..end), Some(offset));
         }
         let (offset, size, (start, end)) = *self.decoded.get(self.at)?;
         self.at += 1;
@@ -108,8 +106,9 @@ impl Listed {
     }
 }
 
-/// The blocks of one table that are still to be read. The index of a large one has parts.
+/// The blocks of one table that are still to be read, in the order that they are read in. The index of a large one has parts.
 pub(super) struct Handles {
+    direction: Direction,
     top: Listed,
     /// The part that is being read.
     part: Option<Listed>,
@@ -117,16 +116,21 @@ pub(super) struct Handles {
 }
 
 impl Handles {
-    pub(super) fn of(state: &State, table: &Table) -> Result<Handles, lsm_tree::Error> {
+    pub(super) fn of(
+        state: &State,
+        table: &Table,
+        direction: Direction,
+    ) -> Result<Handles, lsm_tree::Error> {
         let top = state.block(table, &table.regions.tli, BlockType::Index)?;
         Ok(Handles {
-            top: Listed::new(IndexBlock::new(top)),
+            direction,
+            top: Listed::new(IndexBlock::new(top), direction),
             part: None,
             has_parts: table.regions.index.is_some(),
         })
     }
 
-    /// Goes to the first block that may hold `key`; `None`: to the first.
+    /// Goes to the first block that may hold what is read from `key` on; `None`: to the first.
     pub(super) fn seek(
         &mut self,
         state: &State,
@@ -151,7 +155,7 @@ impl Handles {
             None => None,
             Some(handle) => {
                 let block = state.block(table, &handle.place, BlockType::Index)?;
-                let mut part = Listed::new(IndexBlock::new(block));
+                let mut part = Listed::new(IndexBlock::new(block), self.direction);
                 part.seek(key);
                 Some(part)
             }

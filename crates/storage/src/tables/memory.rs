@@ -6,7 +6,8 @@ use std::sync::Arc;
 use fjall::Slice;
 use lsm_tree::{InternalValue, Memtable, SeqNo, ValueType};
 
-use super::chunk::{Chunk, is_below};
+use super::chunk::Chunk;
+use super::direction::Direction;
 use super::run::Rest;
 
 /// Where a version of a key lies: newer ones come before older ones.
@@ -69,10 +70,10 @@ impl Memory {
             if key.seqno >= seqno {
                 continue;
             }
-            let is_behind = !is_below(&key.user_key, upper);
+            let is_behind = !Direction::Forward.is_before(&key.user_key, upper);
             chunk.push_value(
-                &key.user_key,
-                entry.value(),
+                (&key.user_key, &[]),
+                entry.value().clone(),
                 key.seqno,
                 key.value_type.is_tombstone(),
             );
@@ -82,6 +83,73 @@ impl Memory {
             }
         }
         chunk.bound(upper);
+        rest
+    }
+}
+
+/// The same from its end.
+pub(super) struct BackwardMemory {
+    memtable: Arc<Memtable>,
+    /// Where to go first: before this key, or to the end.
+    wanted: Option<Option<Vec<u8>>>,
+    pub(super) read: u64,
+}
+
+impl BackwardMemory {
+    pub(super) fn new(memtable: Arc<Memtable>) -> BackwardMemory {
+        BackwardMemory {
+            memtable,
+            wanted: None,
+            read: 0,
+        }
+    }
+
+    pub(super) fn seek(&mut self, before: Option<&[u8]>) {
+        self.wanted = Some(before.map(<[u8]>::to_vec));
+    }
+
+    /// As forward. A version is the newest visible one only when another key has followed.
+    pub(super) fn fill(
+        &mut self,
+        chunk: &mut Chunk,
+        seqno: SeqNo,
+        lower: &Bound<Vec<u8>>,
+        wanted: usize,
+    ) -> Rest {
+        let before = match &self.wanted {
+            Some(before) => before.as_deref(),
+            None => chunk.last_key(),
+        };
+        // The engine has no empty keys.
+        let before = before.filter(|before| !before.is_empty());
+        let before = match before {
+            Some(key) => Bound::Excluded(place(key, SeqNo::MAX).key),
+            None => Bound::Unbounded,
+        };
+        self.wanted = None;
+        chunk.begin();
+        let mut rest = Rest::Ended;
+        let mut entries = self.memtable.items.range((Bound::Unbounded, before));
+        while let Some(entry) = entries.next_back() {
+            self.read += 1;
+            let key = entry.key();
+            if key.seqno >= seqno {
+                continue;
+            }
+            let (value, is_removed) = (entry.value().clone(), key.value_type.is_tombstone());
+            if let Some(last) = chunk.last_key().filter(|_| chunk.len() > 0) {
+                if *last == *key.user_key {
+                    chunk.replace(value, key.seqno, is_removed);
+                    continue;
+                }
+                if chunk.len() >= wanted || !Direction::Backward.is_before(last, lower) {
+                    rest = Rest::More;
+                    break;
+                }
+            }
+            chunk.push_value((&key.user_key, &[]), value, key.seqno, is_removed);
+        }
+        chunk.bound(lower);
         rest
     }
 }
@@ -98,7 +166,7 @@ impl MemoryPoints {
     pub(super) fn new(memtable: Arc<Memtable>) -> MemoryPoints {
         MemoryPoints {
             memory: Memory::new(memtable),
-            chunk: Chunk::default(),
+            chunk: Chunk::new(Direction::Forward),
             rest: Rest::More,
         }
     }

@@ -1,4 +1,4 @@
-//! Reading the engine's tables forward, block by block.
+//! Reading the engine's tables, block by block.
 //!
 //! The engine's own iterators cost more than what they find: boxes within boxes, a key of its own for
 //! each entry, a merge of everything for each range. A [`Cursor`] knows the same sources, decodes
@@ -8,14 +8,16 @@
 //! - [`state`]: the tables and the newest writes that a snapshot reads;
 //! - [`chunk`]: entries that were decoded together;
 //! - [`memory`], [`run`]: where they come from: writes in memory, a run of tables;
-//!   [`handles`]: where a table has its blocks;
+//!   [`backward`]: the latter from its end; [`handles`]: where a table has its blocks;
 //! - [`cursor`]: the newest version of each key of all sources;
 //! - [`points`]: values by their keys, one after another.
 //!
 //! Where the state of a snapshot cannot be had so, its reader takes the engine's iterators.
 
+mod backward;
 mod chunk;
 mod cursor;
+mod direction;
 mod handles;
 mod memory;
 mod points;
@@ -25,5 +27,6 @@ mod state;
 mod tests;
 
 pub(crate) use cursor::Cursor;
+pub(crate) use direction::Direction;
 pub(crate) use points::Points;
 pub(crate) use state::{State, States};

@@ -7,7 +7,8 @@ use lsm_tree::table::DataBlock;
 use lsm_tree::table::block::BlockType;
 use lsm_tree::{InternalValue, SeqNo, Table};
 
-use super::chunk::{Chunk, is_below};
+use super::chunk::Chunk;
+use super::direction::Direction;
 use super::handles::{Handle, Handles};
 use super::state::{Run, State};
 
@@ -145,7 +146,7 @@ impl RunReader {
                 let Some(table) = tables.get(self.at) else {
                     return Ok(Rest::Ended);
                 };
-                if !is_below(table.metadata.key_range.min(), upper) {
+                if !Direction::Forward.is_before(table.metadata.key_range.min(), upper) {
                     return Ok(Rest::Behind);
                 }
                 let mut open = OpenTable::new(state, table)?;
@@ -158,7 +159,7 @@ impl RunReader {
                 if chunk.len() > 0 {
                     return Ok(Rest::More);
                 }
-                if !is_below(&block.end, upper) {
+                if !Direction::Forward.is_before(&block.end, upper) {
                     return Ok(Rest::Behind);
                 }
             }
@@ -174,7 +175,7 @@ impl OpenTable {
     fn new(state: &State, table: &Table) -> Result<OpenTable, lsm_tree::Error> {
         Ok(OpenTable {
             table: table.clone(),
-            handles: Handles::of(state, table)?,
+            handles: Handles::of(state, table, Direction::Forward)?,
             block: None,
         })
     }
@@ -286,7 +287,7 @@ impl OpenBlock {
             RestOfBlock::Nothing => return,
         }
         chunk.set_block(bytes);
-        let is_whole = is_below(&self.end, upper);
+        let is_whole = Direction::Forward.is_before(&self.end, upper);
         let mut end = 0;
         self.rest = RestOfBlock::Nothing;
         for item in items {
@@ -308,7 +309,11 @@ impl OpenBlock {
             let key = (prefix, &bytes[item.key.0..item.key.1]);
             let is_removed = item.value_type.is_tombstone();
             chunk.push(key, value.unwrap_or_default(), item_seqno, is_removed);
-            if !is_whole && chunk.last_key().is_some_and(|last| !is_below(last, upper)) {
+            if !is_whole
+                && chunk
+                    .last_key()
+                    .is_some_and(|last| !Direction::Forward.is_before(last, upper))
+            {
                 self.rest = RestOfBlock::Last;
                 break;
             }

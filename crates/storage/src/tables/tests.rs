@@ -8,7 +8,7 @@ use fjall::config::{BlockSizePolicy, RestartIntervalPolicy};
 use lsm_tree::Guard;
 use proptest::prelude::*;
 
-use super::{Cursor, Points, State, States};
+use super::{Cursor, Direction, Points, State, States};
 use crate::checkpoint::requests::Requests;
 
 type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
@@ -159,21 +159,26 @@ proptest! {
         for Kept { view, state } in &peer.kept {
             let Some(state) = state else { continue };
             read += 1;
-            let mut cursor = Cursor::new(state.clone(), view.seqno());
+            let direct = |direction| Cursor::new(state.clone(), view.seqno(), direction);
+            let mut cursor = direct(Direction::Forward);
+            let mut backward = direct(Direction::Backward);
             for (lower, upper, passed) in &ranges {
                 let bounds = (lower.map(key), upper.map(key));
                 if is_empty(&bounds) {
                     continue;
                 }
-                let expected = peer.by_engine(view, &bounds);
-                cursor.seek(bounds.clone());
-                prop_assert_eq!(&by_cursor(&mut cursor), &expected);
-                // Back again, over some of them, and on.
-                cursor.seek(bounds);
-                let count = cursor.pass(*passed).unwrap();
-                prop_assert_eq!(count, (*passed).min(expected.len() as u64));
-                let rest = expected.get(count as usize..).unwrap_or_default();
-                prop_assert_eq!(&by_cursor(&mut cursor), rest);
+                let mut expected = peer.by_engine(view, &bounds);
+                for cursor in [&mut cursor, &mut backward] {
+                    cursor.seek(bounds.clone());
+                    prop_assert_eq!(&by_cursor(cursor), &expected);
+                    // Back again, over some of them, and on.
+                    cursor.seek(bounds.clone());
+                    let count = cursor.pass(*passed).unwrap();
+                    prop_assert_eq!(count, (*passed).min(expected.len() as u64));
+                    let rest = expected.get(count as usize..).unwrap_or_default();
+                    prop_assert_eq!(&by_cursor(cursor), rest);
+                    expected.reverse();
+                }
             }
             let mut points = Points::new(state.clone(), view.seqno());
             let upward = (0..200).step_by(5).chain((0..200).step_by(60)).chain(0..200);
@@ -221,7 +226,7 @@ fn what_is_read_much_in_memory_is_to_be_written_to_a_table() {
             .states
             .capture(&peer.keyspace, view.seqno(), visible)
             .unwrap();
-        let mut cursor = Cursor::new(Arc::new(state), view.seqno());
+        let mut cursor = Cursor::new(Arc::new(state), view.seqno(), Direction::Forward);
         cursor.seek((Bound::Unbounded, Bound::Unbounded));
         assert_eq!(cursor.pass(u64::MAX).unwrap(), 2000);
     };
