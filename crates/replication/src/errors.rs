@@ -1,6 +1,7 @@
 //! Errors of the crates below, as commands answer them.
 
 use banyan_document::key::KeyError;
+use banyan_query::bounds::describe_value;
 use banyan_query::filter::Filter;
 use banyan_query::{ErrorKind, QueryError};
 use banyan_storage::StorageError;
@@ -62,32 +63,5 @@ pub fn parse_filter(filter: &RawDocument) -> Result<Filter, CommandError> {
 
 /// A value as MongoDB's messages show it.
 pub fn shown(value: bson::RawBsonRef<'_>) -> String {
-    use bson::RawBsonRef;
-    match value {
-        RawBsonRef::Double(value) if value == value.trunc() && value.abs() < 1e15 => {
-            format!("{value:.1}")
-        }
-        RawBsonRef::Double(value) => value.to_string(),
-        RawBsonRef::Int32(value) => value.to_string(),
-        RawBsonRef::Int64(value) => value.to_string(),
-        RawBsonRef::String(value) => format!("{value:?}"),
-        RawBsonRef::Boolean(value) => value.to_string(),
-        RawBsonRef::Null => "null".to_owned(),
-        RawBsonRef::ObjectId(id) => format!("ObjectId('{}')", id.to_hex()),
-        RawBsonRef::DateTime(time) => format!("new Date({})", time.timestamp_millis()),
-        RawBsonRef::Timestamp(time) => format!("Timestamp({}, {})", time.time, time.increment),
-        RawBsonRef::Document(document) if document.is_empty() => "{}".to_owned(),
-        RawBsonRef::Document(document) => {
-            let fields = document.iter().flatten();
-            let fields: Vec<_> = fields
-                .map(|(name, value)| format!("{}: {}", name.as_str(), shown(value)))
-                .collect();
-            format!("{{ {} }}", fields.join(", "))
-        }
-        RawBsonRef::Array(array) => {
-            let items: Vec<_> = array.into_iter().flatten().map(shown).collect();
-            format!("[ {} ]", items.join(", "))
-        }
-        other => format!("{other:?}"),
-    }
+    describe_value(value, false)
 }

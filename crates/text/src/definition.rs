@@ -221,7 +221,10 @@ fn integer(value: RawBsonRef<'_>) -> Option<i32> {
         RawBsonRef::Int32(number) => Some(number),
         RawBsonRef::Int64(number) => Some(number.clamp(i32::MIN.into(), i32::MAX.into()) as i32),
         RawBsonRef::Double(number) => Some(number as i32),
-        RawBsonRef::Decimal128(number) => Some(number.to_string().parse::<f64>().ok()? as i32),
+        RawBsonRef::Decimal128(number) => {
+            let number: f64 = number.to_string().parse().ok()?;
+            Some(number.round_ties_even() as i32)
+        }
         _ => None,
     }
 }

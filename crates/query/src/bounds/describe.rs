@@ -1,4 +1,4 @@
-//! Values at the ends of intervals as `explain` shows them.
+//! Values as messages and the bounds of `explain` show them.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use bson::{RawArray, RawBinaryRef, RawBsonRef, RawDocument};
 use crate::expression::value::general_format;
 
 /// `collated`: strings are keys of a collation.
-pub(super) fn describe_value(value: RawBsonRef<'_>, collated: bool) -> String {
+pub fn describe_value(value: RawBsonRef<'_>, collated: bool) -> String {
     match value {
         RawBsonRef::MinKey => "MinKey".into(),
         RawBsonRef::MaxKey => "MaxKey".into(),

@@ -20,6 +20,7 @@ use bson::RawBsonRef;
 
 use crate::filter::{Comparison, Predicate};
 pub use conjunction::{Condition, Conjunction, Disjunction};
+pub use describe::describe_value;
 pub use implication::implies;
 pub use interval::{Interval, Intervals, KeyOrder};
 

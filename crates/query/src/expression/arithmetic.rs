@@ -118,14 +118,14 @@ fn add<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
 
 /// A date so much later: the sum is rounded, halves toward zero. `None` for what does not fit.
 fn later_by(date: i64, millis: f64) -> Option<i64> {
-    let below = Number::Double(millis.floor()).to_i64_exact()?;
-    let sum = date.checked_add(below)?;
-    let rest = millis - millis.floor();
-    if rest > 0.5 || rest == 0.5 && sum < 0 {
-        sum.checked_add(1)
-    } else {
-        Some(sum)
+    // Both together may fit where one does not.
+    if millis.is_nan() || millis.abs() > 2f64.powi(64) {
+        return None;
     }
+    let sum = i128::from(date) + millis.floor() as i128;
+    let rest = millis - millis.floor();
+    let is_later = rest > 0.5 || rest == 0.5 && sum < 0;
+    i64::try_from(sum + i128::from(is_later)).ok()
 }
 
 fn subtract<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {

@@ -61,7 +61,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    fn of(
+    pub(super) fn of(
         mut conjuncts: Vec<MatchNode>,
         collator: Option<&Collator>,
         budget: &Budget,

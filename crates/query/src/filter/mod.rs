@@ -3,7 +3,7 @@
 //! `parse.rs` turns a filter document into a tree (`tree.rs`), with MongoDB's messages where it
 //! cannot; `operator.rs` holds the operators of a field, `schema` is `$jsonSchema`. `normalise.rs`
 //! gives equal filters equal trees, `rewrite.rs` derives predicates from `$expr`, `serialise.rs`
-//! writes a tree as MongoDB's `explain` does. `matching.rs` runs it over raw documents. The tree is
+//! writes a tree as MongoDB's `explain` does, `divide.rs` and `present.rs` take parts of one. `matching.rs` runs it over raw documents. The tree is
 //! public: planners and routers read it and never the filter's document (`crate::bounds`).
 //!
 //! A path reaches several values when arrays lie on it (`document::path`). A predicate holds for a
@@ -19,6 +19,7 @@ mod matching;
 mod normalise;
 mod operator;
 mod parse;
+mod present;
 mod rewrite;
 mod schema;
 mod serialise;

@@ -86,12 +86,21 @@ impl Stage for Projector {
     }
 
     fn changes(&self) -> Changes {
-        let fields = self.tree.fields.iter();
-        if self.mode != Mode::Inclusion {
-            return Changes::at(fields.map(|(name, _)| &**name));
+        let mut renamed = BTreeMap::new();
+        for (name, action) in self.tree.fields.iter() {
+            if let Action::Compute(ExpressionNode::Field(path), _) = action
+                && path.parts().len() == 1
+            {
+                renamed.insert(name.to_string(), path.to_string());
+            }
         }
-        let (mut kept, mut renamed) = (BTreeSet::new(), BTreeMap::new());
-        for (name, action) in fields {
+        if self.mode != Mode::Inclusion {
+            let fields = self.tree.fields.iter();
+            let changed = fields.map(|(name, _)| name.to_string()).collect();
+            return Changes::Fields { changed, renamed };
+        }
+        let mut kept = BTreeSet::new();
+        for (name, action) in self.tree.fields.iter() {
             match action {
                 Action::Include => {
                     kept.insert(name.to_string());
@@ -104,9 +113,6 @@ impl Stage for Projector {
                         }
                     };
                     tree.visit(&mut keep, name);
-                }
-                Action::Compute(ExpressionNode::Field(path), _) if path.parts().len() == 1 => {
-                    renamed.insert(name.to_string(), path.to_string());
                 }
                 _ => {}
             }

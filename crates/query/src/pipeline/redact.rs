@@ -19,13 +19,28 @@ pub(super) fn parse(
     out: &mut Vec<Arc<dyn Stage>>,
 ) -> Result<(), QueryError> {
     let expression = PartExpression::parse(value, context)?;
-    out.push(Arc::new(Redact { expression }));
+    out.push(Arc::new(Redact {
+        expression,
+        is_filtered: false,
+    }));
     Ok(())
 }
 
 #[derive(Debug)]
 pub struct Redact {
     expression: PartExpression,
+    /// What the `$match` behind it says of values alone is asked before it as well.
+    is_filtered: bool,
+}
+
+impl Redact {
+    /// The same, once it was looked at what may be asked before it. `None`: it was already.
+    pub(super) fn filtered(&self) -> Option<Redact> {
+        (!self.is_filtered).then(|| Redact {
+            expression: self.expression.clone(),
+            is_filtered: true,
+        })
+    }
 }
 
 impl Stage for Redact {

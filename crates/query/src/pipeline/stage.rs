@@ -120,10 +120,13 @@ pub enum Reads {
 /// none, says it of each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changes {
-    /// These top-level fields; all others stay as they are.
-    Fields(BTreeSet<String>),
-    /// All but what lies at these paths. A field of `renamed` is another top-level field of the
-    /// input under a new name.
+    /// These top-level fields; all others stay as they are. One of `renamed` is a top-level field of
+    /// the input, under this name or a new one.
+    Fields {
+        changed: BTreeSet<String>,
+        renamed: BTreeMap<String, String>,
+    },
+    /// All but what lies at these paths, and the same.
     AllBut {
         kept: BTreeSet<String>,
         renamed: BTreeMap<String, String>,
@@ -133,18 +136,29 @@ pub enum Changes {
 
 impl Changes {
     pub fn nothing() -> Changes {
-        Changes::Fields(BTreeSet::new())
+        Changes::at([])
     }
 
     /// The fields at these paths.
     pub fn at<'p>(paths: impl IntoIterator<Item = &'p str>) -> Changes {
-        Changes::Fields(paths.into_iter().map(|path| top(path).to_owned()).collect())
+        Changes::Fields {
+            changed: paths.into_iter().map(|path| top(path).to_owned()).collect(),
+            renamed: BTreeMap::new(),
+        }
     }
 
     /// The path in the input whose value stands unchanged at `path` in the results.
     pub fn origin(&self, path: &str) -> Option<String> {
+        let (first, rest) = path.split_at(top(path).len());
+        let named = |renamed: &BTreeMap<String, String>| {
+            let old = renamed.get(first)?;
+            Some(format!("{old}{rest}"))
+        };
         match self {
-            Changes::Fields(fields) => (!fields.contains(top(path))).then(|| path.to_owned()),
+            Changes::Fields { changed, renamed } => match changed.contains(first) {
+                true => named(renamed),
+                false => Some(path.to_owned()),
+            },
             Changes::AllBut { kept, renamed } => {
                 let below = |above: &String| {
                     let rest = path.strip_prefix(above.as_str());
@@ -153,8 +167,7 @@ impl Changes {
                 if kept.iter().any(below) {
                     return Some(path.to_owned());
                 }
-                let (first, rest) = path.split_at(top(path).len());
-                renamed.get(first).map(|old| format!("{old}{rest}"))
+                named(renamed)
             }
             Changes::Everything => None,
         }

@@ -295,7 +295,7 @@ fn part_value(args: &Arguments<'_>, index: usize, name: &str, default: i64) -> R
         return error(
             31034,
             format!(
-                "'{name}' must evaluate to a value in the range [-32768, 32767]; value: {number}"
+                "'{name}' must evaluate to a value in the range [-32768, 32767]; value {number} is not in range"
             ),
         );
     }

@@ -10,6 +10,7 @@ mod coalesce;
 mod drop_idle;
 mod group_computed;
 mod lookup_unwind;
+mod match_redact;
 mod match_union;
 mod push_match;
 mod push_skip;
@@ -38,6 +39,7 @@ const PASSES: &[Pass] = &[
     ("match_union", |members, budget| {
         match_union::run(members, budget)
     }),
+    ("match_redact", match_redact::run),
     ("split_match", split_match::run),
     ("push_skip", |members, _| Ok(push_skip::run(members))),
     ("skip_limit", |members, _| Ok(skip_limit::run(members))),

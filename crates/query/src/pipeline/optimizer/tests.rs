@@ -63,6 +63,7 @@ passes!(
     drop_idle,
     push_match,
     match_union,
+    match_redact,
     split_match,
     push_skip,
     skip_limit,

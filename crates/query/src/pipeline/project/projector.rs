@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bson::{RawBsonRef, RawDocument};
 
-use banyan_document::{Collator, DocumentWriter, Element, elements, items};
+use banyan_document::{Collator, DocumentWriter, Element, element, elements, items};
 
 use super::tree::{Action, Tree};
 use crate::budget::Budget;
@@ -76,7 +76,7 @@ impl Projector {
         let made = self.fields(&self.tree, document, &env, needed, writer);
         made.map_err(|error| match ahead::is_waiting() {
             true => error,
-            false => first_error(&self.tree, &env).unwrap_or(error),
+            false => first_error(&self.tree, Some(document), &env).unwrap_or(error),
         })
     }
 
@@ -91,7 +91,7 @@ impl Projector {
         let env = Env::new(root, &self.budget)
             .with_collator(self.collator.as_ref())
             .with_outer(variables);
-        first_error(&self.tree, &env).map_or(Ok(()), Err)
+        first_error(&self.tree, Some(document), &env).map_or(Ok(()), Err)
     }
 
     fn fields(
@@ -251,12 +251,30 @@ fn append(
 }
 
 /// MongoDB works out what is computed in the order in which it is written.
-fn first_error(tree: &Tree, env: &Env<'_>) -> Option<QueryError> {
-    tree.fields.iter().find_map(|(_, action)| match action {
+fn first_error(tree: &Tree, document: Option<&RawDocument>, env: &Env<'_>) -> Option<QueryError> {
+    tree.fields.iter().find_map(|(name, action)| match action {
         Action::Compute(node, _) => node.evaluate(env).err(),
-        Action::Nested(below) => first_error(below, env),
-        Action::Include | Action::Exclude => None,
+        Action::Nested(below) if below.computes => {
+            let value = document.and_then(|document| element::field(document, name));
+            first_error_below(below, value, env)
+        }
+        Action::Nested(_) | Action::Include | Action::Exclude => None,
     })
+}
+
+/// The same below a field: within an array for each of its items.
+fn first_error_below(
+    tree: &Tree,
+    value: Option<RawBsonRef<'_>>,
+    env: &Env<'_>,
+) -> Option<QueryError> {
+    match value {
+        Some(RawBsonRef::Document(document)) => first_error(tree, Some(document), env),
+        Some(RawBsonRef::Array(array)) => {
+            items(array).find_map(|item| first_error_below(tree, Some(item.value()), env))
+        }
+        _ => first_error(tree, None, env),
+    }
 }
 
 /// Fields of the tree that a document has, by their places.
