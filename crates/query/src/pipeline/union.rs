@@ -101,7 +101,7 @@ impl UnionWith {
     pub(super) fn matching(
         &self,
         stage: &Match,
-        arrange: impl FnOnce(&mut Vec<Member>) -> Result<bool, QueryError>,
+        arrange: impl FnOnce(&mut Vec<Member>) -> Result<(), QueryError>,
     ) -> Result<Option<UnionWith>, QueryError> {
         if stage.filter.computes() || self.leading.is_near() {
             return Ok(None);

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use super::push_match;
 use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::pipeline::matching::Match;
@@ -17,7 +16,7 @@ pub(super) fn run(members: &mut [Member], budget: &Budget) -> Result<bool, Query
         let both = match (before.get::<UnionWith>(), behind.stage.get::<Match>()) {
             // Only the pipeline around knows its variables.
             (Some(union), Some(stage)) if behind.slots.is_empty() && stage.filter.may_move() => {
-                union.matching(stage, |inner| push_match::run(inner, budget))?
+                union.matching(stage, |inner| super::optimize(inner, budget))?
             }
             _ => None,
         };
