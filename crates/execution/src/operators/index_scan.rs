@@ -338,7 +338,7 @@ impl IndexScan {
                 };
                 self.last = Some((key.to_vec(), record.clone()));
                 self.is_of_range = false;
-                if self.reverse || !run.snapshot.scan_on(scan, index, &rest) {
+                if !run.snapshot.scan_on(scan, index, &rest) {
                     self.scan = Some(run.snapshot.scan_index(index, rest, self.reverse));
                 }
             }
@@ -361,9 +361,10 @@ impl IndexScan {
                 let mut passed = self.passed.take();
                 let scan = match passed.take_if(|scan| snapshot.scan_on(scan, index, range)) {
                     Some(scan) => self.passed.insert(scan),
-                    None => self
-                        .passed
-                        .insert(snapshot.scan_index(index, range.clone(), false)),
+                    None => {
+                        self.passed
+                            .insert(snapshot.scan_index(index, range.clone(), self.reverse))
+                    }
                 };
                 match scan.advance().map_err(error::storage)? {
                     None => run.tick()?,
@@ -400,8 +401,7 @@ impl IndexScan {
         };
         let (snapshot, reverse) = (run.snapshot, self.reverse);
         let mut passed = self.passed.take();
-        let goes_on =
-            |scan: &mut banyan_storage::IndexScan| !reverse && snapshot.scan_on(scan, index, &rest);
+        let goes_on = |scan: &mut banyan_storage::IndexScan| snapshot.scan_on(scan, index, &rest);
         self.scan = Some(match &self.last {
             Some((key, record)) => {
                 let last = (key.as_slice(), record);
