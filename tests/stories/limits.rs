@@ -108,20 +108,27 @@ async fn an_output_that_has_to_end_leaves_nothing_and_is_not_kept_in_memory() ->
     ensure!(names == ["c"], "{names:?}");
 
     let before = resident_kb_max(&mongod)?;
-    let merged = output(doc! { "$merge": "merged" }, Duration::from_secs(8));
-    let error = test
-        .run_command(merged)
-        .await
-        .expect_err("its time is over");
-    ensure!(code(&error) == Some(50), "{error}");
-    let more = resident_kb_max(&mongod)? - before;
-    let written = test
-        .collection::<Document>("merged")
-        .estimated_document_count()
-        .await?
-        * 20;
-    // What is read, batched and logged takes some, however much is written.
-    let most = written / 2 + 64 * 1024;
+    let (mut more, mut written, mut most) = (0, 0, 0);
+    // A machine that has much else to do writes little in a short time: less than the write buffers hold.
+    for limit in [8, 40].map(Duration::from_secs) {
+        let merged = output(doc! { "$merge": "merged" }, limit);
+        let error = test
+            .run_command(merged)
+            .await
+            .expect_err("its time is over");
+        ensure!(code(&error) == Some(50), "{error}");
+        more = resident_kb_max(&mongod)? - before;
+        written = test
+            .collection::<Document>("merged")
+            .estimated_document_count()
+            .await?
+            * 20;
+        // What is read, batched and logged takes some, however much is written.
+        most = written / 2 + 64 * 1024;
+        if more < most {
+            break;
+        }
+    }
     ensure!(
         more < most,
         "{more} KB more for {written} KB that were written"

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::{match_redact, push_match, split_match};
 use crate::budget::Budget;
 use crate::error::QueryError;
 use crate::pipeline::matching::Match;
@@ -16,7 +17,7 @@ pub(super) fn run(members: &mut [Member], budget: &Budget) -> Result<bool, Query
         let both = match (before.get::<UnionWith>(), behind.stage.get::<Match>()) {
             // Only the pipeline around knows its variables.
             (Some(union), Some(stage)) if behind.slots.is_empty() && stage.filter.may_move() => {
-                union.matching(stage, |inner| super::optimize(inner, budget))?
+                union.matching(stage, |inner| bring_ahead(inner, budget))?
             }
             _ => None,
         };
@@ -27,4 +28,13 @@ pub(super) fn run(members: &mut [Member], budget: &Budget) -> Result<bool, Query
         }
     }
     Ok(changed)
+}
+
+/// Has a `$match` that stands last go before what lets it through, and parts of it before the rest.
+fn bring_ahead(members: &mut Vec<Member>, budget: &Budget) -> Result<(), QueryError> {
+    push_match::run(members, budget)?;
+    match_redact::run(members, budget)?;
+    split_match::run(members, budget)?;
+    push_match::run(members, budget)?;
+    Ok(())
 }
