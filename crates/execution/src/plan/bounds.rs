@@ -407,9 +407,12 @@ pub(super) fn of_layout(
     if index.sparse && builder.confined == 0 {
         // That the field exists is all that the index needs to leave something out.
         builder.confined = 1;
-        if fields.len() == 1 {
-            let exists = |c: &&Condition<'_>| matches!(c.predicate, Predicate::Exists);
-            met = conjunction.conditions.iter().filter(exists).collect();
+        if let [(path, _)] = &fields[..] {
+            let is_met = |c: &&Condition<'_>| {
+                let exists = matches!(c.predicate, Predicate::Exists) && !c.negated;
+                exists && c.item.is_none() && *c.path == *path
+            };
+            met = conjunction.conditions.iter().filter(is_met).collect();
         }
     }
     let intervals = per_field.iter().map(shown).collect();
