@@ -76,7 +76,8 @@ impl BackwardRun {
         Ok(())
     }
 
-    /// Takes what comes next into the chunk, about so many entries. It reads no table beyond the range.
+    /// Takes what comes next into the chunk, about so many entries. It reads no table, and no
+    /// block of which the end is known, beyond the range.
     pub(super) fn fill(
         &mut self,
         state: &State,

@@ -106,7 +106,8 @@ impl Listed {
     }
 }
 
-/// The blocks of one table that are still to be read, in the order that they are read in. The index of a large one has parts.
+/// The blocks of one table that are still to be read, in the order that they are read in. The index of a
+/// large table has parts.
 pub(super) struct Handles {
     direction: Direction,
     top: Listed,
