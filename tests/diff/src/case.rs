@@ -26,6 +26,8 @@ pub fn view_over(collection: &str) -> String {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     pub documents: Vec<Document>,
+    /// The indexes with which it is played besides, without names.
+    pub indexes: Vec<Document>,
     /// Of a story: the commands before this one, in a database that was empty.
     pub before: Option<Vec<Document>>,
     pub command: Document,
@@ -36,16 +38,19 @@ pub struct Case {
 pub struct Scene {
     pub documents: Vec<Document>,
     pub commands: Vec<Document>,
-    /// Which set of indexes the scene is run on besides.
-    pub indexes: usize,
+    /// The indexes with which the scene is played besides, without names.
+    pub indexes: Vec<Document>,
     /// Each command is run on what those before it have left, in a database of its own.
     pub is_story: bool,
+    /// Many documents with few values, and commands that want an order of them.
+    pub is_ordered: bool,
 }
 
 impl Scene {
     pub fn case(&self, at: usize) -> Case {
         Case {
             documents: self.documents.clone(),
+            indexes: self.indexes.clone(),
             before: self.is_story.then(|| self.commands[..at].to_vec()),
             command: self.commands[at].clone(),
         }
@@ -71,8 +76,15 @@ impl Case {
         if let Some(before) = &self.before {
             return story::shell_text(before, &self.command);
         }
-        let command = notation::print_document(&self.command);
-        format!("db.c.deleteMany({{}})\n{insert}db.runCommand({command})")
+        let mut text = "db.c.deleteMany({})\n".to_owned();
+        if !self.indexes.is_empty() {
+            let create = doc! { "createIndexes": COLLECTION, "indexes": named(&self.indexes) };
+            text += &format!("db.runCommand({})\n", notation::print_document(&create));
+        }
+        text + &format!(
+            "{insert}db.runCommand({})",
+            notation::print_document(&self.command)
+        )
     }
 }
 
@@ -108,11 +120,55 @@ pub fn on(command: &Document, collection: &str) -> Document {
     command
 }
 
-/// The sets of indexes; the first has none.
+/// The definitions with the names that `createIndexes` asks for.
+pub fn named(indexes: &[Document]) -> Vec<Document> {
+    let name = |(at, index): (usize, &Document)| {
+        let mut index = index.clone();
+        index.insert("name", format!("i{at}"));
+        index
+    };
+    indexes.iter().enumerate().map(name).collect()
+}
+
+/// The documents, and copies of them under other ids, until there are at least `count`. One whose id
+/// is no whole number stays alone.
+pub fn copies(documents: &[Document], count: usize) -> Vec<Document> {
+    let mut all = documents.to_vec();
+    let copied: Vec<(i32, &Document)> = documents
+        .iter()
+        .filter_map(|document| Some((document.get_i32("_id").ok()?, document)))
+        .collect();
+    let mut shift = 0;
+    while all.len() < count && !copied.is_empty() {
+        shift += 1000;
+        all.extend(copied.iter().map(|(id, document)| {
+            let mut copy = (*document).clone();
+            copy.insert("_id", id + shift);
+            copy
+        }));
+    }
+    all
+}
+
+/// Has the command return its results in one batch, however many they are.
+pub fn widen_batch(command: &mut Document, size: i32) {
+    for options in ["", "cursor"] {
+        let holder = match options {
+            "" => Some(&mut *command),
+            name => command.get_document_mut(name).ok(),
+        };
+        if let Some(holder) = holder
+            && holder.contains_key("batchSize")
+        {
+            holder.insert("batchSize", size);
+        }
+    }
+}
+
+/// Sets of indexes of the usual kinds.
 pub fn index_sets() -> Vec<Vec<Document>> {
     let plain = |key: Document| doc! { "key": key };
     vec![
-        vec![],
         vec![plain(doc! { "a": 1 })],
         vec![plain(doc! { "a": 1, "b": -1 }), plain(doc! { "c": 1 })],
         vec![
@@ -166,11 +222,11 @@ pub fn index_sets() -> Vec<Vec<Document>> {
     ]
 }
 
-/// The name of the collection that has this set of indexes.
-pub fn collection_with(indexes: usize) -> String {
-    match indexes {
+/// The name of the collection at this place of a side; the first has no indexes.
+pub fn collection_at(place: usize) -> String {
+    match place {
         0 => COLLECTION.to_owned(),
-        set => format!("{COLLECTION}{set}"),
+        place => format!("{COLLECTION}{place}"),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::Result;
 use bson::{Document, doc};
 
-use crate::case::{Case, Scene, index_sets};
+use crate::case::{Case, Scene};
 use crate::compare::{Difference, Told, compare};
 use crate::generate;
 use crate::known::{Known, Witness};
@@ -38,11 +38,13 @@ pub struct Hunt {
 pub struct Only {
     pub commands: Vec<String>,
     pub stories: Option<bool>,
+    pub ordered: bool,
 }
 
 impl Only {
     fn scene(&self, scene: &Scene) -> bool {
         self.stories.is_none_or(|wanted| wanted == scene.is_story)
+            && (scene.is_ordered || !self.ordered)
     }
 
     fn command(&self, command: &Document) -> bool {
@@ -72,6 +74,13 @@ pub struct Bench {
     pub banyan: Side,
     pub reference: Option<Side>,
     pub router: Option<Side>,
+    pub many: Option<Many>,
+}
+
+/// Banyan and the reference, with so many documents that the first shares its work.
+pub struct Many {
+    pub banyan: Side,
+    pub reference: Side,
 }
 
 /// What an answer is compared with.
@@ -80,20 +89,23 @@ enum Check {
     /// Banyan with the reference.
     Reference,
     /// Banyan with indexes with Banyan without.
-    Indexes(usize),
+    Indexes,
     /// The same, told which of the indexes to use.
-    Hint(usize),
+    Hint,
     /// Banyan's router over two shards with one node.
     Router,
+    /// Banyan with the reference, with many documents.
+    Many,
 }
 
 impl Check {
     fn name(self) -> &'static str {
         match self {
             Check::Reference => "",
-            Check::Indexes(_) => "with indexes: ",
-            Check::Hint(_) => "with a hint: ",
+            Check::Indexes => "with indexes: ",
+            Check::Hint => "with a hint: ",
             Check::Router => "through a router: ",
+            Check::Many => "with many documents: ",
         }
     }
 }
@@ -131,9 +143,10 @@ impl Hunt {
     ) -> Result<()> {
         let checks = [
             Check::Reference,
-            Check::Indexes(scene.indexes),
-            Check::Hint(scene.indexes),
+            Check::Indexes,
+            Check::Hint,
             Check::Router,
+            Check::Many,
         ];
         let checks = &checks[..if scene.is_story { 1 } else { checks.len() }];
         if !self.only.scene(scene) {
@@ -277,22 +290,32 @@ impl Bench {
         let order = order::of(&case.command);
         match check {
             Check::Reference => {
-                let expected = self.reference.as_mut()?.tell(case, 0)?;
-                compare(&expected, &self.banyan.tell(case, 0)?, order)
+                let expected = self.reference.as_mut()?.tell(case, &[])?;
+                compare(&expected, &self.banyan.tell(case, &[])?, order)
             }
-            Check::Indexes(set) => {
-                let plain = self.banyan.tell(case, 0)?;
-                same_without_types(plain, self.banyan.tell(case, set)?, order)
+            Check::Indexes => {
+                let plain = self.banyan.tell(case, &[])?;
+                same_without_types(plain, self.banyan.tell(case, &case.indexes)?, order)
             }
-            Check::Hint(set) => {
-                let hinted = hinted(case, set)?;
-                let plain = self.banyan.tell(case, 0)?;
-                same_without_types(plain, self.banyan.tell(&hinted, set)?, order)
+            Check::Hint => {
+                let hinted = hinted(case)?;
+                let plain = self.banyan.tell(case, &[])?;
+                same_without_types(plain, self.banyan.tell(&hinted, &case.indexes)?, order)
             }
             Check::Router => {
                 let router = self.router.as_mut()?;
-                let plain = self.banyan.tell(case, 0)?;
-                same_without_types(plain, router.tell(case, 0)?, order)
+                let plain = self.banyan.tell(case, &[])?;
+                same_without_types(plain, router.tell(case, &[])?, order)
+            }
+            Check::Many => {
+                let many = self.many.as_mut()?;
+                let mut reference = self.reference.as_mut()?.tell(case, &[])?;
+                let few = compare(&reference, &self.banyan.tell(case, &[])?, order);
+                if few.is_some() || takes_any(&case.command) {
+                    return None;
+                }
+                reference = many.reference.tell(case, &[])?;
+                same_without_types(reference, many.banyan.tell(case, &[])?, order)
             }
         }
     }
@@ -300,8 +323,8 @@ impl Bench {
 
 impl Witness for Bench {
     fn faults(&mut self, case: &Case) -> Option<Faults> {
-        let expected = self.reference.as_mut()?.tell(case, 0)?;
-        let found = self.banyan.tell(case, 0)?;
+        let expected = self.reference.as_mut()?.tell(case, &[])?;
+        let found = self.banyan.tell(case, &[])?;
         if !expected.is_reply() || !found.is_reply() {
             return None;
         }
@@ -315,7 +338,7 @@ impl Witness for Bench {
         let Some(reference) = self.reference.as_mut() else {
             return false;
         };
-        let (found, counted) = (reference.tell(&find, 0), self.banyan.tell(case, 0));
+        let (found, counted) = (reference.tell(&find, &[]), self.banyan.tell(case, &[]));
         let (Some(found), Some(counted)) = (found, counted) else {
             return false;
         };
@@ -333,12 +356,18 @@ impl Witness for Bench {
         }
         let order = order::of(&this.command);
         let mut agree = |expected: &Case, found: &Case| {
-            let expected = self.reference.as_mut()?.tell(expected, 0)?;
-            let found = self.banyan.tell(found, 0)?;
+            let expected = self.reference.as_mut()?.tell(expected, &[])?;
+            let found = self.banyan.tell(found, &[])?;
             Some(compare(&expected, &found, order).is_none())
         };
         agree(this, that) == Some(true) || this != that && agree(that, this) == Some(true)
     }
+}
+
+/// Whether the results are of some of the documents, whichever those are.
+fn takes_any(command: &Document) -> bool {
+    let text = crate::notation::print_document(command);
+    ["$sample", "$rand"].iter().any(|name| text.contains(name))
 }
 
 /// A `find` of the documents that a `count` is of, which looks at each of them.
@@ -364,12 +393,11 @@ fn found_one_by_one(case: &Case) -> Option<Case> {
     })
 }
 
-/// The case with a hint, if the first index of the set has every document.
-fn hinted(case: &Case, set: usize) -> Option<Case> {
+/// The case with a hint, if its first index has every document.
+fn hinted(case: &Case) -> Option<Case> {
     let reads = ["find", "count", "aggregate"];
     let name = case.command.keys().next()?;
-    let sets = index_sets();
-    let index = sets.get(set)?.first()?;
+    let index = case.indexes.first()?;
     if !reads.contains(&name.as_str()) || index.len() > 1 {
         return None;
     }

@@ -323,6 +323,7 @@ mod tests {
     fn case(command: &str, before: Option<&str>) -> Case {
         Case {
             documents: Vec::new(),
+            indexes: Vec::new(),
             before: before.map(|text| vec![notation::parse_document(text).unwrap()]),
             command: notation::parse_document(command).unwrap(),
         }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use banyan_diff::generate;
-use banyan_diff::hunt::{Bench, Hunt, Only};
+use banyan_diff::hunt::{Bench, Hunt, Many, Only};
 use banyan_diff::known::Known;
 use banyan_diff::record::{self, Golden, Line};
 use banyan_diff::side::Side;
@@ -71,6 +71,13 @@ struct HuntArguments {
     /// Plays stories only, or (false) none.
     #[arg(long)]
     stories: Option<bool>,
+    /// Plays scenes of many documents with few values only, where plans differ most.
+    #[arg(long)]
+    ordered: bool,
+    /// Also plays each case with its documents copied until there are as many, from which on several
+    /// workers share a scan: 12000.
+    #[arg(long)]
+    documents: Option<usize>,
     /// Prints the cases as they are found, also those that a proof has taken in.
     #[arg(long)]
     verbose: bool,
@@ -157,6 +164,7 @@ fn hunt(arguments: &HuntArguments) -> Result<ExitCode> {
     let only = Only {
         commands: arguments.commands.clone(),
         stories: arguments.stories,
+        ordered: arguments.ordered,
     };
     let mut hunt = Hunt::new(arguments.seed, first, operations, known, only);
     hunt.is_verbose = arguments.verbose;
@@ -168,17 +176,34 @@ fn hunt(arguments: &HuntArguments) -> Result<ExitCode> {
             server.revive("the reference", &runtime);
             side.prepare()?;
         }
+        if let Some(many) = &mut bench.many {
+            many.banyan.prepare()?;
+            many.reference.prepare()?;
+        }
         Ok(())
     };
     let work = |worker: usize| -> Result<()> {
         let database = format!("diff_{}_{worker}", std::process::id());
+        let many = |(reference, documents): (&Server, usize)| {
+            let database = format!("{database}_many");
+            let side = |address: &str| Side::new(address, &database).with_copies(documents);
+            Many {
+                banyan: side(&banyan.address),
+                reference: side(&reference.address),
+            }
+        };
         let mut bench = Bench {
             banyan: Side::new(&banyan.address, &database),
             reference: reference
                 .as_ref()
                 .map(|server| Side::new(&server.address, &database)),
             router: router.as_ref().map(|address| Side::new(address, &database)),
+            many: reference.as_ref().zip(arguments.documents).map(many),
         };
+        if let Some(many) = &mut bench.many {
+            many.banyan.prepare()?;
+            many.reference.prepare().context("the reference")?;
+        }
         bench.banyan.prepare()?;
         if let Some(reference) = &mut bench.reference {
             reference.prepare().context("the reference")?;

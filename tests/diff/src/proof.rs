@@ -325,6 +325,7 @@ fn of_tree(tree: &Bson, is_story: bool) -> Option<Case> {
     };
     Some(Case {
         documents: list(documents)?,
+        indexes: Vec::new(),
         before: match is_story {
             true => Some(list(before)?),
             false => None,
@@ -482,6 +483,7 @@ mod tests {
     fn case(command: &str) -> Case {
         Case {
             documents: split("[{_id: 1}]").unwrap(),
+            indexes: Vec::new(),
             before: None,
             command: parse_document(command).unwrap(),
         }

@@ -65,6 +65,7 @@ pub fn read(text: &str) -> Result<Vec<Line>> {
                 let command = notation::parse_document(rest).with_context(bad)?;
                 let case = Case {
                     documents: documents.clone(),
+                    indexes: Vec::new(),
                     before: None,
                     command,
                 };
@@ -132,7 +133,7 @@ pub fn record(lines: &mut Vec<Line>, reference: &mut Side) {
         let Line::Case(golden) = line else {
             return true;
         };
-        golden.told = reference.tell(&golden.case, 0).filter(Told::is_reply);
+        golden.told = reference.tell(&golden.case, &[]).filter(Told::is_reply);
         golden.told.is_some()
     });
 }
@@ -155,7 +156,7 @@ pub fn replay(lines: &[Line], banyan: &mut Side, known: &Known) -> (usize, Vec<F
             continue;
         };
         count += 1;
-        let found = banyan.tell(&golden.case, 0).unwrap_or(Told::Closed);
+        let found = banyan.tell(&golden.case, &[]).unwrap_or(Told::Closed);
         let order = order::of(&golden.case.command);
         let Some(difference) = compare(expected, &found, order) else {
             continue;

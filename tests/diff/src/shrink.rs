@@ -31,9 +31,10 @@ pub fn shrink(case: &Case, mut fails: impl FnMut(&Case) -> bool) -> Case {
 fn size(case: &Case) -> (usize, usize) {
     let of = |document: &Document| crate::notation::print_document(document).len();
     let before = case.before.iter().flatten();
-    let documents: usize = case.documents.iter().chain(before).map(of).sum();
+    let beside = before.chain(&case.indexes);
+    let documents: usize = case.documents.iter().chain(beside).map(of).sum();
     (
-        documents + of(&case.command) + case.documents.len(),
+        documents + of(&case.command) + case.documents.len() + case.indexes.len(),
         count_doubles(&case.command),
     )
 }
@@ -74,6 +75,12 @@ fn candidates(case: &Case) -> Vec<Case> {
             ..case.clone()
         });
     }
+    for indexes in smaller_indexes(&case.indexes) {
+        all.push(Case {
+            indexes,
+            ..case.clone()
+        });
+    }
     for at in 0..case.documents.len() {
         for smaller in smaller_documents(&case.documents[at], &["_id"]) {
             let mut documents = case.documents.clone();
@@ -82,6 +89,24 @@ fn candidates(case: &Case) -> Vec<Case> {
                 documents,
                 ..case.clone()
             });
+        }
+    }
+    all
+}
+
+/// The indexes without one of them, or with less in one.
+fn smaller_indexes(indexes: &[Document]) -> Vec<Vec<Document>> {
+    let mut all = Vec::new();
+    for at in 0..indexes.len() {
+        let mut fewer = indexes.to_vec();
+        fewer.remove(at);
+        all.push(fewer);
+    }
+    for (at, index) in indexes.iter().enumerate() {
+        for smaller in smaller_documents(index, &["key"]) {
+            let mut changed = indexes.to_vec();
+            changed[at] = smaller;
+            all.push(changed);
         }
     }
     all
@@ -215,6 +240,7 @@ mod tests {
         let case = Case {
             documents: split("[{_id: 1, a: 5}, {_id: 2, b: {x: [1, 2, \"long\"]}}, {_id: 3}]")
                 .unwrap(),
+            indexes: Vec::new(),
             before: None,
             command: parse_document(
                 "{find: \"c\", filter: {$or: [{a: {$gt: 1}}, {b: 1}], c: 1}, sort: {a: 1}}",
@@ -238,6 +264,7 @@ mod tests {
     fn a_command_that_is_explained_is_made_small() {
         let case = Case {
             documents: Vec::new(),
+            indexes: Vec::new(),
             before: None,
             command: parse_document(
                 "{explain: {find: \"c\", filter: {a: {$gt: 1}, b: 5}, sort: {a: 1}}}",

@@ -4,8 +4,7 @@ use anyhow::Result;
 use bson::{Document, doc};
 
 use crate::case::{
-    self, COLLECTION, Case, collection_with, foreign_documents, index_sets, view_over,
-    view_pipeline,
+    self, COLLECTION, Case, collection_at, foreign_documents, named, view_over, view_pipeline,
 };
 use crate::compare::Told;
 use crate::generate::{geo, text};
@@ -16,10 +15,39 @@ use crate::story;
 pub struct Side {
     peer: Peer,
     database: String,
-    /// What each collection holds, by its set of indexes; `None` once that is unknown.
-    loaded: Vec<Option<Vec<Document>>>,
+    /// The collections, the first one without indexes.
+    collections: Vec<Collection>,
+    /// Cases that were played.
+    cases: u64,
+    /// The documents of a case are copied until there are as many.
+    documents_min: usize,
     /// The story's commands that were run one after the other, since its database was empty.
     told: Option<Vec<Document>>,
+}
+
+/// More than a case with copied documents returns.
+const BATCH_OF_MANY: i32 = 1_000_000;
+
+/// Collections with indexes that are kept for cases to come.
+const KEPT: usize = 24;
+
+/// A collection of a side, whose place gives it its name.
+struct Collection {
+    indexes: Vec<Document>,
+    /// What it holds; `None` once that is unknown.
+    holds: Option<Vec<Document>>,
+    /// When it was last asked for, counted by cases.
+    used: u64,
+}
+
+impl Collection {
+    fn new(indexes: &[Document]) -> Self {
+        Self {
+            indexes: indexes.to_vec(),
+            holds: None,
+            used: 0,
+        }
+    }
 }
 
 impl Side {
@@ -27,35 +55,33 @@ impl Side {
         Self {
             peer: Peer::new(address),
             database: database.to_owned(),
-            loaded: vec![None; index_sets().len()],
+            collections: Vec::new(),
+            cases: 0,
+            documents_min: 0,
             told: None,
         }
     }
 
-    /// Makes the collections and their indexes.
+    /// A side on which cases have so many documents that several workers share in them.
+    pub fn with_copies(self, documents_min: usize) -> Self {
+        Self {
+            documents_min,
+            ..self
+        }
+    }
+
+    /// Makes the collections that every case may read.
     pub fn prepare(&mut self) -> Result<()> {
         self.peer
             .must(&self.database, &doc! { "dropDatabase": 1 })?;
-        for (number, indexes) in index_sets().into_iter().enumerate() {
-            let collection = collection_with(number);
-            self.peer
-                .must(&self.database, &doc! { "create": &collection })?;
-            let name = |(at, mut index): (usize, Document)| {
-                index.insert("name", format!("i{at}"));
-                index
-            };
-            let indexes: Vec<Document> = indexes.into_iter().enumerate().map(name).collect();
-            if !indexes.is_empty() {
-                let create = doc! { "createIndexes": &collection, "indexes": indexes };
-                self.peer.must(&self.database, &create)?;
-            }
-            self.make_view(&collection)?;
-        }
+        self.peer
+            .must(&self.database, &doc! { "create": COLLECTION })?;
+        self.make_view(COLLECTION)?;
         self.peer.must(&self.database, &doc! { "create": "d" })?;
         let insert = doc! { "insert": "d", "documents": foreign_documents() };
         self.peer.must(&self.database, &insert)?;
         self.prepare_searched()?;
-        self.loaded.fill(None);
+        self.collections = vec![Collection::new(&[])];
         self.told = None;
         Ok(())
     }
@@ -99,7 +125,7 @@ impl Side {
         self.peer.must(&self.database, &insert)?;
         self.make_view(COLLECTION)?;
         self.prepare_searched()?;
-        self.loaded.fill(None);
+        self.collections = vec![Collection::new(&[])];
         Ok(())
     }
 
@@ -165,52 +191,104 @@ impl Side {
         self.run(&database, &command)
     }
 
-    /// What the server says to a case, in the collection with this set of indexes. `None` if the
-    /// documents cannot be put there.
-    pub fn tell(&mut self, case: &Case, indexes: usize) -> Option<Told> {
+    /// What the server says to a case, in a collection with these indexes. `None` if there can be no
+    /// such indexes, or not over the documents.
+    pub fn tell(&mut self, case: &Case, indexes: &[Document]) -> Option<Told> {
         if let Some(before) = &case.before {
             return Some(self.next_of_story(before, &case.command));
         }
-        if let Err(told) = self.load(&case.documents, indexes) {
+        let place = match self.place_of(indexes) {
+            Ok(place) => place,
+            Err(told) => return told,
+        };
+        if let Err(told) = self.load(&case.documents, place) {
             return told;
         }
-        Some(self.told(&case.command, indexes))
+        Some(self.told(&case.command, place))
+    }
+
+    /// Where the collection with these indexes is; it may be there already.
+    fn place_of(&mut self, indexes: &[Document]) -> Result<usize, Option<Told>> {
+        self.cases += 1;
+        let there = |collection: &Collection| collection.indexes == indexes;
+        let place = match self.collections.iter().position(there) {
+            Some(place) => place,
+            None => self.make(indexes)?,
+        };
+        self.collections[place].used = self.cases;
+        Ok(place)
+    }
+
+    /// Makes a collection with these indexes, in the place of the one that was asked for the longest
+    /// time ago if there are many.
+    fn make(&mut self, indexes: &[Document]) -> Result<usize, Option<Told>> {
+        let oldest = (1..self.collections.len()).min_by_key(|at| self.collections[*at].used);
+        let place = match oldest {
+            Some(oldest) if self.collections.len() > KEPT => oldest,
+            _ => self.collections.len(),
+        };
+        let collection = collection_at(place);
+        if place < self.collections.len() {
+            // Until the new one is whole no case finds it.
+            self.collections[place].indexes.clear();
+            for name in [&view_over(&collection), &collection] {
+                self.reply(&doc! { "drop": name }).map_err(Some)?;
+            }
+        }
+        let create = doc! { "createIndexes": &collection, "indexes": named(indexes) };
+        let reply = self.reply(&create).map_err(Some)?;
+        if reply.number("ok") != Some(1) {
+            return Err(None);
+        }
+        self.make_view(&collection).map_err(|_| None)?;
+        match self.collections.get_mut(place) {
+            Some(there) => *there = Collection::new(indexes),
+            None => self.collections.push(Collection::new(indexes)),
+        }
+        Ok(place)
     }
 
     /// Puts the documents there, and nothing else; they may be there already.
-    fn load(&mut self, documents: &[Document], indexes: usize) -> Result<(), Option<Told>> {
-        if self.loaded[indexes].as_deref() == Some(documents) {
+    fn load(&mut self, documents: &[Document], place: usize) -> Result<(), Option<Told>> {
+        if self.collections[place].holds.as_deref() == Some(documents) {
             return Ok(());
         }
-        let collection = collection_with(indexes);
-        self.loaded[indexes] = None;
+        let collection = collection_at(place);
+        self.collections[place].holds = None;
         let clear = doc! { "delete": &collection, "deletes": [{ "q": {}, "limit": 0 }] };
         self.reply(&clear).map_err(Some)?;
         if !documents.is_empty() {
-            let insert = doc! { "insert": collection, "documents": documents, "ordered": false };
+            let there = case::copies(documents, self.documents_min);
+            let count = there.len() as i64;
+            let insert = doc! { "insert": collection, "documents": there, "ordered": false };
             let reply = self.reply(&insert).map_err(Some)?;
-            if reply.number("n") != Some(documents.len() as i64) {
+            if reply.number("n") != Some(count) {
                 return Err(None);
             }
         }
-        self.loaded[indexes] = Some(documents.to_vec());
+        self.collections[place].holds = Some(documents.to_vec());
         Ok(())
     }
 
-    fn told(&mut self, command: &Document, indexes: usize) -> Told {
-        let collection = collection_with(indexes);
+    fn told(&mut self, command: &Document, place: usize) -> Told {
+        let collection = collection_at(place);
         let writes = case::writes(command);
         if writes {
-            self.loaded[indexes] = None;
+            self.collections[place].holds = None;
         }
-        let reply = match self.reply(&case::on(command, &collection)) {
+        let mut command = case::on(command, &collection);
+        if self.documents_min > 0 {
+            case::widen_batch(&mut command, BATCH_OF_MANY);
+        }
+        let reply = match self.reply(&command) {
             Ok(reply) => reply,
             Err(told) => return told,
         };
         if !writes {
             return Told::Reply { reply, state: None };
         }
-        let find = doc! { "find": collection, "sort": { "_id": 1 }, "batchSize": 1000 };
+        let sort = doc! { "_id": 1 };
+        let find = doc! { "find": collection, "sort": sort, "batchSize": BATCH_OF_MANY };
         match self.reply(&find) {
             Ok(after) => {
                 let state = after

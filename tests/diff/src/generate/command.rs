@@ -17,6 +17,23 @@ fn read_view(command: &mut Document) {
     }
 }
 
+/// Gives a command, or each of its statements, a collation.
+pub fn collate(command: &mut Document, collation: &Document) {
+    let statements = match command.keys().next().map_or("", String::as_str) {
+        "update" => command.get_array_mut("updates"),
+        "delete" => command.get_array_mut("deletes"),
+        _ => {
+            command.insert("collation", collation.clone());
+            return;
+        }
+    };
+    for statement in statements.into_iter().flatten() {
+        if let Bson::Document(statement) = statement {
+            statement.insert("collation", collation.clone());
+        }
+    }
+}
+
 /// Whether it is on a collection with documents of its own.
 fn searches(command: &Document) -> bool {
     let mut names = text::COLLECTIONS
@@ -71,19 +88,7 @@ impl Generator {
             "aggregate" | "distinct" => drop(collation.insert("caseFirst", "upper")),
             _ => drop(collation.insert("strength", self.random.between(2, 3) as i32)),
         }
-        let statements = match name.as_str() {
-            "update" => command.get_array_mut("updates"),
-            "delete" => command.get_array_mut("deletes"),
-            _ => {
-                command.insert("collation", collation);
-                return;
-            }
-        };
-        for statement in statements.into_iter().flatten() {
-            if let Bson::Document(statement) = statement {
-                statement.insert("collation", collation.clone());
-            }
-        }
+        collate(command, &collation);
     }
 
     fn simple_command(&mut self, documents: usize) -> Document {

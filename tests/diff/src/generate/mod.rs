@@ -13,6 +13,7 @@ mod operators;
 mod options;
 mod ordered;
 mod pipeline;
+mod planned;
 mod story;
 pub mod text;
 mod update;
@@ -20,8 +21,9 @@ mod windows;
 
 use bson::Document;
 
-use crate::case::{Scene, index_sets};
+use crate::case::Scene;
 use crate::random::Random;
+use ordered::Shapes;
 
 /// Commands on one set of documents.
 const COMMANDS_PER_SCENE: usize = 12;
@@ -35,12 +37,15 @@ pub fn scene(seed: u64, number: u64) -> Scene {
         return Scene {
             documents: Vec::new(),
             commands: generator.story(),
-            indexes: 0,
+            indexes: Vec::new(),
             is_story: true,
+            is_ordered: false,
         };
     }
-    let (documents, mut commands) = match generator.random.percent(ORDERED_PERCENT) {
-        true => generator.ordered(),
+    let shapes = generator.shapes();
+    let is_ordered = generator.random.percent(ORDERED_PERCENT);
+    let (documents, mut commands) = match is_ordered {
+        true => generator.ordered(shapes),
         false => generator.various(),
     };
     // The documents need not be put back between those that only read.
@@ -48,8 +53,9 @@ pub fn scene(seed: u64, number: u64) -> Scene {
     Scene {
         documents,
         commands,
-        indexes: generator.random.between(1, index_sets().len() as i64 - 1) as usize,
+        indexes: generator.scene_indexes(shapes),
         is_story: false,
+        is_ordered,
     }
 }
 
@@ -77,10 +83,9 @@ impl Generator {
     }
 
     /// Documents with few values, and commands that want an order of them.
-    fn ordered(&mut self) -> (Vec<Document>, Vec<Document>) {
-        let shapes = self.shapes();
+    fn ordered(&mut self, shapes: Shapes) -> (Vec<Document>, Vec<Document>) {
         let documents = self.ordered_documents(shapes);
-        let command = |_| self.ordered_command(shapes);
+        let command = |_| self.planned_command(shapes);
         let commands = (0..COMMANDS_PER_SCENE).map(command).collect();
         (documents, commands)
     }

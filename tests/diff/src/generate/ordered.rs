@@ -16,6 +16,12 @@ pub struct Shapes {
     nested: bool,
 }
 
+impl Shapes {
+    pub fn is_nested(self) -> bool {
+        self.nested
+    }
+}
+
 #[derive(Clone, Copy, PartialEq)]
 enum Arrays {
     Nowhere,
@@ -82,13 +88,13 @@ impl Generator {
         self.key_value()
     }
 
-    fn key_value(&mut self) -> Bson {
+    pub fn key_value(&mut self) -> Bson {
         match *self
             .random
             .weighted(&[(84, 'i'), (6, 's'), (5, '0'), (3, 'd'), (2, '?')])
         {
             'i' => Bson::Int32(self.random.between(0, 3) as i32),
-            's' => (*self.random.pick(&["a", "ab", "b"])).into(),
+            's' => (*self.random.pick(&["a", "ab", "b", "A", "aB"])).into(),
             '0' => Bson::Null,
             'd' => Bson::Double(*self.random.pick(&[1.0, 1.5, 2.0, f64::NAN])),
             _ => self.value(1),
@@ -106,7 +112,7 @@ impl Generator {
             (4, "update"),
             (2, "delete"),
         ];
-        let filter = self.key_filter(shapes);
+        let filter = self.planned_filter(shapes, 2);
         match *self.random.weighted(&kinds) {
             "find" => {
                 let mut find = doc! { "find": COLLECTION, "filter": filter };
@@ -180,7 +186,7 @@ impl Generator {
         }
     }
 
-    fn key_path(&mut self, shapes: Shapes) -> &'static str {
+    pub fn key_path(&mut self, shapes: Shapes) -> &'static str {
         let paths: &[&'static str] = match shapes.nested {
             true => &["a.x", "b", "a.y", "c", "a.x", "a"],
             false => &["a", "b", "c"],
@@ -256,7 +262,7 @@ impl Generator {
         doc! { "$group": group }
     }
 
-    fn key_filter(&mut self, shapes: Shapes) -> Document {
+    pub fn key_filter(&mut self, shapes: Shapes) -> Document {
         let mut filter = Document::new();
         for _ in 0..*self
             .random
@@ -285,7 +291,7 @@ impl Generator {
         filter
     }
 
-    fn key_condition(&mut self) -> Bson {
+    pub fn key_condition(&mut self) -> Bson {
         let kinds = [
             (36, "="),
             (24, "$in"),
