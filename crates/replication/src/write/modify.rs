@@ -238,7 +238,13 @@ async fn one(
             let read = executor.view().map(|view| (row, view));
             match latch_and_match(staging, collection, target, action, &record, read)? {
                 Latched::Busy(latch) => return Ok(StatementState::Busy(latch)),
-                Latched::Gone => missed = true,
+                Latched::Gone => {
+                    // The same record would be found, and not match, again and again.
+                    missed |= match executor.view() {
+                        Some(view) => has_changed(staging, collection, &record, view)?,
+                        None => true,
+                    };
+                }
                 Latched::Found(found) => {
                     return change(staging, collection, target, action, found, effect);
                 }
@@ -255,6 +261,22 @@ async fn one(
     } else {
         ctx.compute(work).await
     }
+}
+
+/// Whether a record is another one than a view shows, or belongs to another shard by now.
+fn has_changed(
+    staging: &mut Staging<'_>,
+    collection: &Collection,
+    record: &RecordId,
+    view: &Snapshot,
+) -> Result<bool, CommandError> {
+    let shown = view.record(collection.id, record);
+    let shown = shown.map_err(errors::storage)?;
+    let Some(present) = staging.unit.present_record(collection.id, record)? else {
+        return Ok(true);
+    };
+    let is_same = shown.is_some_and(|shown| shown.as_bytes() == present.as_bytes());
+    Ok(!is_same || !staging.owns(&present))
 }
 
 /// The document that a statement would change: its `_id`, and what it is compared by with those of
