@@ -43,6 +43,7 @@ pub fn scene(seed: u64, number: u64) -> Scene {
         };
     }
     let shapes = generator.shapes();
+    let indexes = generator.scene_indexes(shapes);
     let is_ordered = generator.random.percent(ORDERED_PERCENT);
     let (documents, mut commands) = match is_ordered {
         true => generator.ordered(shapes),
@@ -53,7 +54,7 @@ pub fn scene(seed: u64, number: u64) -> Scene {
     Scene {
         documents,
         commands,
-        indexes: generator.scene_indexes(shapes),
+        indexes,
         is_story: false,
         is_ordered,
     }
@@ -64,6 +65,8 @@ pub struct Generator {
     random: Random,
     /// Variables that expressions may name here.
     variables: Vec<&'static str>,
+    /// Filters that an index of the scene asks for.
+    asked: Vec<Document>,
 }
 
 impl Generator {
@@ -71,6 +74,7 @@ impl Generator {
         Self {
             random,
             variables: Vec::new(),
+            asked: Vec::new(),
         }
     }
 

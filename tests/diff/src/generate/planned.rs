@@ -11,11 +11,17 @@ use crate::case::{index_sets, name};
 const OWN_PERCENT: usize = 60;
 
 impl Generator {
-    /// The indexes of a scene.
+    /// The indexes of a scene. Its filters often ask for what they have to.
     pub fn scene_indexes(&mut self, shapes: Shapes) -> Vec<Document> {
-        if !self.random.percent(OWN_PERCENT) {
-            return self.random.pick(&index_sets()).clone();
-        }
+        let indexes = match self.random.percent(OWN_PERCENT) {
+            true => self.own_indexes(shapes),
+            false => self.random.pick(&index_sets()).clone(),
+        };
+        self.asked = indexes.iter().flat_map(asked_by).collect();
+        indexes
+    }
+
+    fn own_indexes(&mut self, shapes: Shapes) -> Vec<Document> {
         let mut indexes: Vec<Document> = Vec::new();
         for _ in 0..*self.random.weighted(&[(35, 1), (40, 2), (25, 3)]) {
             let index = self.planned_index(shapes);
@@ -130,11 +136,12 @@ impl Generator {
 
     /// Whatever else there is beside the conditions that an index has bounds for.
     pub fn planned_filter(&mut self, shapes: Shapes, depth: usize) -> Document {
-        let mut filter = match self.random.percent(30) {
-            true => self.implied_filter(shapes),
-            false => self.key_filter(shapes),
+        let mut filter = match self.random.below(10) {
+            0..=3 if !self.asked.is_empty() => self.random.pick(&self.asked).clone(),
+            4..=5 => self.implied_filter(shapes),
+            _ => self.key_filter(shapes),
         };
-        if self.random.percent(30) {
+        for _ in 0..*self.random.weighted(&[(55, 0), (35, 1), (10, 2)]) {
             let condition = self.rare_condition(shapes);
             filter.insert(self.key_path(shapes), condition);
         }
@@ -154,8 +161,8 @@ impl Generator {
     }
 
     fn rare_condition(&mut self, shapes: Shapes) -> Bson {
-        match self.random.below(14) {
-            0 | 1 => doc! { "$exists": self.random.percent(50) }.into(),
+        match self.random.below(16) {
+            0 | 1 | 13 | 14 => doc! { "$exists": self.random.percent(50) }.into(),
             2 => Bson::Null,
             3 => doc! { "$ne": Bson::Null }.into(),
             4 => doc! { "$in": [Bson::Null, self.key_value()] }.into(),
@@ -175,4 +182,14 @@ impl Generator {
             _ => doc! { "$gte": Bson::MinKey, "$lte": self.key_value() }.into(),
         }
     }
+}
+
+/// What a filter has to ask for so that the index has every document it finds.
+fn asked_by(index: &Document) -> Vec<Document> {
+    let partial = index.get_document("partialFilterExpression").ok().cloned();
+    let sparse = index.get_bool("sparse").unwrap_or(false);
+    let fields = index.get_document("key").into_iter().flatten();
+    let exist = fields.filter(|_| sparse);
+    let exist = exist.map(|(field, _)| doc! { field: { "$exists": true } });
+    partial.into_iter().chain(exist).collect()
 }
