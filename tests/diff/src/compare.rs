@@ -374,6 +374,26 @@ mod tests {
     }
 
     #[test]
+    fn values_without_their_types() {
+        let class = |expected: &str, found: &str| {
+            let (mut expected, mut found) = (told(expected), told(found));
+            expected.unify_numbers();
+            found.unify_numbers();
+            let difference = compare(&expected, &found, Order::Exact);
+            difference.map(|difference| difference.class)
+        };
+        assert_eq!(class("{ok: 1.0, n: 1}", "{ok: 1.0, n: 1.0}"), None);
+        assert_eq!(
+            class("{ok: 1.0, n: 1}", "{ok: 1.0, n: 2}").as_deref(),
+            Some("value number")
+        );
+        assert_eq!(
+            class("{ok: 1.0}", "{ok: 0.0, code: 2}").as_deref(),
+            Some("code ok -> 2")
+        );
+    }
+
+    #[test]
     fn values_with_their_types() {
         let class = |a, b| class(a, b, Order::Exact);
         assert_eq!(class("{ok: 1.0, n: 1}", "{ok: 1.0, n: 1}"), "");

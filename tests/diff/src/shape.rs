@@ -33,6 +33,9 @@ const FIGURES: &[&str] = &["nrecords", "nIndexes", "keysPerIndex", VALIDATED, "o
 /// Every explanation has it.
 const EXPLANATION: &str = "explainVersion";
 /// An error's database, which every run calls otherwise.
+/// The kind of numbers whose type does not matter.
+const UNIFIED: &str = "number";
+
 const DATABASE: &str = "db";
 /// A cursor's number: it stands below `cursor` only.
 const CURSOR_ID: &str = "id";
@@ -152,6 +155,10 @@ impl Shape {
     /// A field that is a whole number.
     pub fn number(&self, name: &str) -> Option<i64> {
         match self.get(name)? {
+            Shape::Leaf(UNIFIED, text) => {
+                let number: f64 = text.parse().ok()?;
+                (number.fract() == 0.0).then_some(number as i64)
+            }
             Shape::Leaf(_, text) => text.trim_end_matches(".0").parse().ok(),
             _ => None,
         }
@@ -190,7 +197,7 @@ impl Shape {
                 let digits = text.split('"').nth(1).unwrap_or(text);
                 let number: f64 = digits.parse().unwrap_or(f64::NAN);
                 *text = format!("{:.11e}", number + 0.0);
-                *kind = "number";
+                *kind = UNIFIED;
             }
             Shape::Leaf(..) => {}
             Shape::Array(items) => items.iter_mut().for_each(Shape::unify_numbers),
