@@ -32,10 +32,9 @@ const VALIDATED: &str = "valid";
 const FIGURES: &[&str] = &["nrecords", "nIndexes", "keysPerIndex", VALIDATED, "ok"];
 /// Every explanation has it.
 const EXPLANATION: &str = "explainVersion";
-/// An error's database, which every run calls otherwise.
 /// The kind of numbers whose type does not matter.
 const UNIFIED: &str = "number";
-
+/// An error's database, which every run calls otherwise.
 const DATABASE: &str = "db";
 /// A cursor's number: it stands below `cursor` only.
 const CURSOR_ID: &str = "id";
