@@ -214,14 +214,19 @@ impl IndexBounds {
             && behind.all(|intervals| matches!(&intervals[..], [interval] if interval.is_full()))
     }
 
-    /// The field of the keys that a path leads to, or through, and that can be read.
+    /// The field of the keys that a path leads to, or through, and that can be read. Of several it is
+    /// the outermost, so that no two paths are read from fields of which one holds the other.
     pub fn field_at(&self, path: &str) -> Option<usize> {
         let leads = |known: &Path| {
             let rest = path.strip_prefix(known.to_string().as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
-        let mut fields = self.layout.fields.iter().zip(&self.readable);
-        fields.position(|((known, _), readable)| *readable && leads(known))
+        let fields = self.layout.fields.iter().zip(&self.readable);
+        let leading = fields
+            .enumerate()
+            .filter(|(_, ((known, _), readable))| **readable && leads(known));
+        let outermost = leading.min_by_key(|(_, ((known, _), _))| known.parts().len());
+        outermost.map(|(number, _)| number)
     }
 
     /// Whether one record may have several of the keys inside the bounds. Those of one range differ
