@@ -303,6 +303,10 @@ impl Bench {
                 same_without_types(plain, self.banyan.tell(&hinted, &case.indexes)?, order)
             }
             Check::Router => {
+                // A router explains what each of its shards does.
+                if case.command.keys().next().is_some_and(|name| name == "explain") {
+                    return None;
+                }
                 let router = self.router.as_mut()?;
                 let plain = self.banyan.tell(case, &[])?;
                 same_without_types(plain, router.tell(case, &[])?, order)

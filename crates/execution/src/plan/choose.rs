@@ -47,7 +47,8 @@ pub fn solutions(
         return near(collection, &conjunction, request, filter).map(|solution| vec![solution]);
     }
     let id = query.filter.id_equality().zip(collection.id_index());
-    let by_id = id.is_some_and(|(id, index)| by_id::serves(index, id, conjunction.collator));
+    let by_id = query.skip == 0
+        && id.is_some_and(|(id, index)| by_id::serves(index, id, conjunction.collator));
     let solution = |access: Access, sorted: bool| {
         let exact = match &access {
             Access::Index { bounds, .. } => bounds.exact,
