@@ -63,6 +63,9 @@ struct HuntArguments {
     /// host:port of a Banyan that runs already; started from the built programs without.
     #[arg(long)]
     banyan: Option<String>,
+    /// What the started Banyan is told, name=value: a limit of 1 byte has everything spill.
+    #[arg(long = "parameter")]
+    parameters: Vec<String>,
     #[arg(long, default_value_t = 4)]
     workers: usize,
     /// Plays these commands only, of all that are generated: find,update
@@ -146,7 +149,13 @@ fn hunt(arguments: &HuntArguments) -> Result<ExitCode> {
     let known = Known::read(&record::known_file())?;
     let banyan = match &arguments.banyan {
         Some(address) => Server::at(address),
-        None => Server::start(Launch::mongod().with(NO_EXPIRY), &runtime),
+        None => {
+            let mut launch = Launch::mongod().with(NO_EXPIRY);
+            for parameter in &arguments.parameters {
+                launch = launch.with(["--setParameter", parameter]);
+            }
+            Server::start(launch, &runtime)
+        }
     };
     let reference = arguments.reference.as_deref();
     let reference = reference.map(|place| Server::reference(place, &runtime));
