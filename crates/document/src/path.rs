@@ -63,6 +63,11 @@ impl Path {
         self.parts.first().map_or("", |part| part)
     }
 
+    /// Whether a part may name an item of an array.
+    pub fn has_position(&self) -> bool {
+        self.parts.iter().any(|part| position(part).is_some())
+    }
+
     /// The path that leads along `self` and then along `below`.
     pub fn join(&self, below: &Path) -> Path {
         let parts = self.parts.iter().chain(&below.parts);

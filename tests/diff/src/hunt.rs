@@ -304,7 +304,12 @@ impl Bench {
             }
             Check::Router => {
                 // A router explains what each of its shards does.
-                if case.command.keys().next().is_some_and(|name| name == "explain") {
+                if case
+                    .command
+                    .keys()
+                    .next()
+                    .is_some_and(|name| name == "explain")
+                {
                     return None;
                 }
                 let router = self.router.as_mut()?;

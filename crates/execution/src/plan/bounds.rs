@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use banyan_document::Collator;
 use banyan_document::key::FieldOrder;
-use banyan_document::path::{Path, position};
+use banyan_document::path::Path;
 use banyan_geo::Shape;
 use banyan_geo::parse::Relation;
 use banyan_query::QueryError;
@@ -283,11 +283,10 @@ fn of_paths_below(
         .peekable();
     mine.peek()?;
     let ranges = below(layout.prefix.as_ref()?);
-    let has_position = path.parts().iter().any(|part| position(part).is_some());
     let is_met = |condition: &&Condition<'_>| {
         matches!(condition.predicate, Predicate::Exists)
             && condition.item.is_none()
-            && !has_position
+            && !path.has_position()
     };
     let met: Vec<&Condition<'_>> = mine.filter(is_met).collect();
     Some(IndexBounds {

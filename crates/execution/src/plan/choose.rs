@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use banyan_document::key::FieldOrder;
-use banyan_document::path::{Path, position};
+use banyan_document::path::Path;
 use banyan_query::bounds::Conjunction;
 use banyan_query::canonical::{Order, natural_direction};
 use banyan_query::sort::SortPattern;
@@ -343,12 +343,11 @@ impl<'p> Planner<'p> {
                 // Each item has a key. Of a document that matches all are wanted, and others may
                 // lie elsewhere; and no key tells what an item's position leads to.
                 true => {
-                    let mut parts = known.parts().iter();
                     of_values
                         && asks_nothing
                         && at == 0
                         && index.pattern.collator.is_none()
-                        && !parts.any(|part| position(part).is_some())
+                        && !known.has_position()
                 }
             };
             if !order.is_of_values() || !is_alone || !is_in_order || !is_served {

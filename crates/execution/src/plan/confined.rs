@@ -1,7 +1,7 @@
 //! What the conditions on one field of an index allow together.
 
 use banyan_document::key::FieldOrder;
-use banyan_document::path::{Path, position};
+use banyan_document::path::Path;
 use banyan_geo::grid::Grid;
 use banyan_query::bounds::geo;
 use banyan_query::bounds::interval::{Interval, Intervals, KeyOrder, condition_intervals, union};
@@ -132,7 +132,7 @@ pub(super) fn is_exact_for_items(
     let nothing = Interval::new(RawBsonRef::MinKey, true, RawBsonRef::Null, true);
     let composites = Interval::documents_and_arrays();
     !condition.negated
-        && !path.parts().iter().any(|part| position(part).is_some())
+        && !path.has_position()
         && confined.intervals.iter().all(|interval| {
             interval.intersect(&nothing).is_none() && interval.intersect(&composites).is_none()
         })

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use banyan_document::Collator;
-use banyan_document::path::{Path, position};
+use banyan_document::path::Path;
 use bson::RawBsonRef;
 
 use crate::filter::{Comparison, Filter, MatchNode, Predicate};
@@ -194,9 +194,7 @@ impl<'f> Conjunction<'f> {
                 self.take_item(inner, &path, self.items);
             }
             // Expressions do not know positions in arrays.
-            Predicate::ExprCompare(..) | Predicate::Extreme(..)
-                if path.parts().iter().any(|p| position(p).is_some()) =>
-            {
+            Predicate::ExprCompare(..) | Predicate::Extreme(..) if path.has_position() => {
                 return;
             }
             _ => {}

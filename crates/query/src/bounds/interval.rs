@@ -7,7 +7,6 @@ use banyan_document::collation::{holds_strings, key_value};
 use banyan_document::compare::{canonical_rank, compare};
 use banyan_document::items;
 use banyan_document::number::Number;
-use banyan_document::path::position;
 use bson::oid::ObjectId;
 use bson::spec::{BinarySubtype, ElementType};
 use bson::{RawArray, RawBinaryRef, RawBson, RawBsonRef, RawDocument, Timestamp};
@@ -309,14 +308,7 @@ pub fn condition_intervals<'a>(
         ) && bounds.intervals.iter().any(is_of_null);
         // The number may be the name of a field as well, which the item is without: its key is that
         // of the whole item then.
-        let has_position = || {
-            condition
-                .path
-                .parts()
-                .iter()
-                .any(|part| position(part).is_some())
-        };
-        return (!(arrays && is_equal_to_null && has_position())).then_some(bounds);
+        return (!(arrays && is_equal_to_null && condition.path.has_position())).then_some(bounds);
     }
     // What is left out has to meet the predicate for certain.
     if !bounds.exact {

@@ -1,7 +1,6 @@
 //! What a filter says of values that have to be there. A document that meets the filter once parts of
 //! it were taken away meets this before as well.
 
-use banyan_document::path::{Path, position};
 use bson::RawBson;
 
 use super::Filter;
@@ -35,16 +34,12 @@ fn present(node: &MatchNode) -> Option<MatchNode> {
             let parts: Option<Vec<_>> = children.iter().map(present).collect();
             parts.filter(|parts| !parts.is_empty()).map(MatchNode::Or)
         }
-        MatchNode::Path { path, predicate } if !has_position(path) => Some(MatchNode::Path {
+        MatchNode::Path { path, predicate } if !path.has_position() => Some(MatchNode::Path {
             path: path.clone(),
             predicate: of_present(predicate)?,
         }),
         _ => None,
     }
-}
-
-fn has_position(path: &Path) -> bool {
-    path.parts().iter().any(|part| position(part).is_some())
 }
 
 fn of_present(predicate: &Predicate) -> Option<Predicate> {

@@ -171,8 +171,12 @@ impl Generator {
             7 => doc! { "$not": { "$exists": self.random.percent(50) } }.into(),
             8 => doc! { "$size": self.random.between(0, 3) as i32 }.into(),
             9 => doc! { "$all": [self.key_value(), self.key_value()] }.into(),
-            10 => doc! { "$type": *self.random.pick(&["number", "array", "object", "null"]) }.into(),
-            11 => doc! { "$elemMatch": { "x": self.key_value(), "y": self.key_condition() } }.into(),
+            10 => {
+                doc! { "$type": *self.random.pick(&["number", "array", "object", "null"]) }.into()
+            }
+            11 => {
+                doc! { "$elemMatch": { "x": self.key_value(), "y": self.key_condition() } }.into()
+            }
             12 => {
                 let count = self.random.below(3);
                 let item = |generator: &mut Self| generator.key_value();
