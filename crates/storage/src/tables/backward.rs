@@ -14,8 +14,8 @@ use lsm_tree::{SeqNo, Table};
 
 use super::chunk::{Chunk, kept_value};
 use super::direction::Direction;
+use super::entries::{Entries, Rest};
 use super::handles::{Handle, Handles};
-use super::run::Rest;
 use super::state::{Run, State};
 
 pub(super) struct BackwardRun {
@@ -54,11 +54,6 @@ impl BackwardRun {
         }
     }
 
-    /// Goes to the last key before this one, or to the last, once it is asked for more.
-    pub(super) fn seek(&mut self, before: Option<&[u8]>) {
-        self.wanted = Some(before.map(<[u8]>::to_vec));
-    }
-
     fn go_to(&mut self, state: &State, before: Option<&[u8]>) -> Result<(), lsm_tree::Error> {
         let tables: &[Table] = &self.run;
         self.open = None;
@@ -75,10 +70,15 @@ impl BackwardRun {
         }
         Ok(())
     }
+}
 
-    /// Takes what comes next into the chunk, about so many entries. It reads no table, and no
-    /// block of which the end is known, beyond the range.
-    pub(super) fn fill(
+impl Entries for BackwardRun {
+    fn seek(&mut self, before: Option<&[u8]>) {
+        self.wanted = Some(before.map(<[u8]>::to_vec));
+    }
+
+    /// It reads no table, and no block of which the end is known, beyond the range.
+    fn fill(
         &mut self,
         state: &State,
         chunk: &mut Chunk,

@@ -10,8 +10,9 @@ use lsm_tree::SeqNo;
 use super::backward::BackwardRun;
 use super::chunk::Chunk;
 use super::direction::Direction;
+use super::entries::{Entries, Rest};
 use super::memory::{BackwardMemory, Memory};
-use super::run::{Rest, RunReader};
+use super::run::RunReader;
 use super::state::State;
 
 /// So many entries of a source are decoded at once at first, and the more the longer one goes on.
@@ -36,23 +37,16 @@ pub(crate) struct Cursor {
 
 struct Source {
     chunk: Chunk,
-    kind: Kind,
+    entries: Box<dyn Entries + Send>,
     rest: Rest,
     wanted: usize,
 }
 
-enum Kind {
-    Memory(Memory),
-    Run(Box<RunReader>),
-    BackwardMemory(BackwardMemory),
-    BackwardRun(Box<BackwardRun>),
-}
-
 impl Source {
-    fn new(kind: Kind, direction: Direction) -> Source {
+    fn new(entries: Box<dyn Entries + Send>, direction: Direction) -> Source {
         Source {
             chunk: Chunk::new(direction),
-            kind,
+            entries,
             rest: Rest::More,
             wanted: DECODED_MIN,
         }
@@ -71,11 +65,7 @@ impl Source {
         self.wanted = DECODED_MIN;
         self.rest = Rest::More;
         self.chunk.begin_at(key);
-        match &mut self.kind {
-            Kind::Memory(memory) => memory.seek(key),
-            Kind::Run(run) => run.seek(key),
-            Kind::BackwardMemory(_) | Kind::BackwardRun(_) => {}
-        }
+        self.entries.seek(Some(key));
     }
 
     /// Goes to the last key before this one, or to the last.
@@ -83,11 +73,7 @@ impl Source {
         self.wanted = DECODED_MIN;
         self.rest = Rest::More;
         self.chunk.begin_anew();
-        match &mut self.kind {
-            Kind::BackwardMemory(memory) => memory.seek(before),
-            Kind::BackwardRun(run) => run.seek(before),
-            Kind::Memory(_) | Kind::Run(_) => {}
-        }
+        self.entries.seek(before);
     }
 
     /// Reads on where it has nothing and there may be something.
@@ -100,12 +86,7 @@ impl Source {
     ) -> Result<(), lsm_tree::Error> {
         while !self.chunk.has_head() && self.rest == Rest::More && !self.chunk.ends_behind() {
             let (chunk, wanted) = (&mut self.chunk, self.wanted);
-            self.rest = match &mut self.kind {
-                Kind::Memory(memory) => memory.fill(chunk, seqno, end, wanted),
-                Kind::Run(run) => run.fill(state, chunk, seqno, end, wanted)?,
-                Kind::BackwardMemory(memory) => memory.fill(chunk, seqno, end, wanted),
-                Kind::BackwardRun(run) => run.fill(state, chunk, seqno, end, wanted)?,
-            };
+            self.rest = self.entries.fill(state, chunk, seqno, end, wanted)?;
             self.wanted = (self.wanted * 2).min(DECODED_MAX);
         }
         Ok(())
@@ -114,30 +95,31 @@ impl Source {
 
 impl Drop for Cursor {
     fn drop(&mut self) {
-        for source in &self.sources {
-            match &source.kind {
-                Kind::Memory(memory) => self.state.note_reads(memory.read),
-                Kind::BackwardMemory(memory) => self.state.note_reads(memory.read),
-                Kind::Run(_) | Kind::BackwardRun(_) => {}
-            }
-        }
+        let read = self.sources.iter();
+        let read = read.map(|source| source.entries.read_in_memory()).sum();
+        self.state.note_reads(read);
     }
 }
 
 impl Cursor {
     pub(crate) fn new(state: Arc<State>, seqno: SeqNo, direction: Direction) -> Cursor {
         let memory = state.memory.iter().cloned();
-        let memory = memory.map(|memory| match direction {
-            Direction::Forward => Kind::Memory(Memory::new(memory)),
-            Direction::Backward => Kind::BackwardMemory(BackwardMemory::new(memory)),
+        let memory = memory.map(|memory| -> Box<dyn Entries + Send> {
+            match direction {
+                Direction::Forward => Box::new(Memory::new(memory)),
+                Direction::Backward => Box::new(BackwardMemory::new(memory)),
+            }
         });
         let runs = state.runs.iter().cloned();
-        let runs = runs.map(|run| match direction {
-            Direction::Forward => Kind::Run(Box::new(RunReader::new(run))),
-            Direction::Backward => Kind::BackwardRun(Box::new(BackwardRun::new(run))),
+        let runs = runs.map(|run| -> Box<dyn Entries + Send> {
+            match direction {
+                Direction::Forward => Box::new(RunReader::new(run)),
+                Direction::Backward => Box::new(BackwardRun::new(run)),
+            }
         });
         let sources = memory.chain(runs);
-        let sources = sources.map(|kind| Source::new(kind, direction)).collect();
+        let sources = sources.map(|entries| Source::new(entries, direction));
+        let sources = sources.collect();
         Cursor {
             state,
             seqno,

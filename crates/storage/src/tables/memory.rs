@@ -8,7 +8,8 @@ use lsm_tree::{InternalValue, Memtable, SeqNo, ValueType};
 
 use super::chunk::Chunk;
 use super::direction::Direction;
-use super::run::Rest;
+use super::entries::{Entries, Rest};
+use super::state::State;
 
 /// Where a version of a key lies: newer ones come before older ones.
 fn place(key: &[u8], seqno: SeqNo) -> InternalValue {
@@ -27,7 +28,7 @@ pub(super) struct Memory {
     memtable: Arc<Memtable>,
     from: From,
     /// How many entries were read.
-    pub(super) read: u64,
+    read: u64,
 }
 
 impl Memory {
@@ -39,13 +40,12 @@ impl Memory {
         }
     }
 
-    pub(super) fn seek(&mut self, key: &[u8]) {
+    fn go_to(&mut self, key: &[u8]) {
         self.from = From::Key(key.to_vec());
     }
 
-    /// Takes what comes next into the chunk, about so many entries. Reads one behind the range, so that
-    /// it is known where there is nothing.
-    pub(super) fn fill(
+    /// Reads one behind the range, so that it is known where there is nothing.
+    fn take(
         &mut self,
         chunk: &mut Chunk,
         seqno: SeqNo,
@@ -87,12 +87,33 @@ impl Memory {
     }
 }
 
+impl Entries for Memory {
+    fn seek(&mut self, key: Option<&[u8]>) {
+        self.go_to(key.unwrap_or_default());
+    }
+
+    fn fill(
+        &mut self,
+        _state: &State,
+        chunk: &mut Chunk,
+        seqno: SeqNo,
+        upper: &Bound<Vec<u8>>,
+        wanted: usize,
+    ) -> Result<Rest, lsm_tree::Error> {
+        Ok(self.take(chunk, seqno, upper, wanted))
+    }
+
+    fn read_in_memory(&self) -> u64 {
+        self.read
+    }
+}
+
 /// The same from its end.
 pub(super) struct BackwardMemory {
     memtable: Arc<Memtable>,
     /// Where to go first: before this key, or to the end.
     wanted: Option<Option<Vec<u8>>>,
-    pub(super) read: u64,
+    read: u64,
 }
 
 impl BackwardMemory {
@@ -104,12 +125,8 @@ impl BackwardMemory {
         }
     }
 
-    pub(super) fn seek(&mut self, before: Option<&[u8]>) {
-        self.wanted = Some(before.map(<[u8]>::to_vec));
-    }
-
     /// As forward. A version is the newest visible one only when another key has followed.
-    pub(super) fn fill(
+    fn take(
         &mut self,
         chunk: &mut Chunk,
         seqno: SeqNo,
@@ -154,6 +171,27 @@ impl BackwardMemory {
     }
 }
 
+impl Entries for BackwardMemory {
+    fn seek(&mut self, before: Option<&[u8]>) {
+        self.wanted = Some(before.map(<[u8]>::to_vec));
+    }
+
+    fn fill(
+        &mut self,
+        _state: &State,
+        chunk: &mut Chunk,
+        seqno: SeqNo,
+        lower: &Bound<Vec<u8>>,
+        wanted: usize,
+    ) -> Result<Rest, lsm_tree::Error> {
+        Ok(self.take(chunk, seqno, lower, wanted))
+    }
+
+    fn read_in_memory(&self) -> u64 {
+        self.read
+    }
+}
+
 /// Single keys. A search tells the next key that is there, too: between the two nothing has to be
 /// searched for.
 pub(super) struct MemoryPoints {
@@ -180,9 +218,9 @@ impl MemoryPoints {
     pub(super) fn get(&mut self, key: &[u8], seqno: SeqNo) -> Option<Option<Slice>> {
         if !self.chunk.go_to(key, self.rest == Rest::Ended) {
             self.chunk.begin_at(key);
-            self.memory.seek(key);
+            self.memory.go_to(key);
             let (memory, chunk) = (&mut self.memory, &mut self.chunk);
-            self.rest = memory.fill(chunk, seqno, &Bound::Unbounded, 1);
+            self.rest = memory.take(chunk, seqno, &Bound::Unbounded, 1);
         }
         if self.chunk.head()? != key {
             return None;

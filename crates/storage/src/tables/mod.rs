@@ -7,8 +7,8 @@
 //!
 //! - [`state`]: the tables and the newest writes that a snapshot reads;
 //! - [`chunk`]: entries that were decoded together;
-//! - [`memory`], [`run`]: where they come from: writes in memory, a run of tables;
-//!   [`backward`]: the latter from its end; [`handles`]: where a table has its blocks;
+//! - [`entries`]: where they come from: [`memory`], writes in memory; [`run`], a run of tables;
+//!   [`backward`], the latter from its end; [`handles`]: where a table has its blocks;
 //! - [`cursor`]: the newest version of each key of all sources;
 //! - [`points`]: values by their keys, one after another.
 //!
@@ -18,6 +18,7 @@ mod backward;
 mod chunk;
 mod cursor;
 mod direction;
+mod entries;
 mod handles;
 mod memory;
 mod points;

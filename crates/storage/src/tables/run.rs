@@ -9,6 +9,7 @@ use lsm_tree::{InternalValue, SeqNo, Table};
 
 use super::chunk::Chunk;
 use super::direction::Direction;
+use super::entries::{Entries, Rest};
 use super::handles::{Handle, Handles};
 use super::state::{Run, State};
 
@@ -17,15 +18,6 @@ use super::state::{Run, State};
 const AHEAD_BYTES: usize = 2048;
 /// Fewer entries than this are not worth fetching anything for.
 const AHEAD_WANTED: usize = 8;
-
-/// What a source has behind what it has given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rest {
-    More,
-    /// Nothing within the range.
-    Behind,
-    Ended,
-}
 
 pub(super) struct RunReader {
     run: Run,
@@ -70,11 +62,6 @@ impl RunReader {
             at: 0,
             open: None,
         }
-    }
-
-    /// Goes to `key`, or behind all keys before it, once it is asked for more.
-    pub(super) fn seek(&mut self, key: &[u8]) {
-        self.wanted = Some(key.to_vec());
     }
 
     fn go_to(&mut self, state: &State, key: &[u8]) -> Result<(), lsm_tree::Error> {
@@ -126,9 +113,15 @@ impl RunReader {
         }
         open.get(state, key, seqno)
     }
+}
 
-    /// Takes what comes next into the chunk, about so many entries. It reads no block behind the range.
-    pub(super) fn fill(
+impl Entries for RunReader {
+    fn seek(&mut self, key: Option<&[u8]>) {
+        self.wanted = Some(key.unwrap_or_default().to_vec());
+    }
+
+    /// It reads no block behind the range.
+    fn fill(
         &mut self,
         state: &State,
         chunk: &mut Chunk,
