@@ -285,6 +285,11 @@ impl Hunt {
 }
 
 impl Bench {
+    /// How Banyan answers the case differently with its indexes.
+    pub fn by_indexes(&mut self, case: &Case) -> Option<Difference> {
+        self.check(Check::Indexes, case)
+    }
+
     /// The difference that this check finds, if it applies to the case.
     fn check(&mut self, check: Check, case: &Case) -> Option<Difference> {
         let order = order::of(&case.command);
