@@ -214,6 +214,12 @@ impl IndexBounds {
             && behind.all(|intervals| matches!(&intervals[..], [interval] if interval.is_full()))
     }
 
+    /// Whether the path is one of a field of the keys.
+    pub fn has_field(&self, path: &str) -> bool {
+        let mut fields = self.layout.fields.iter();
+        fields.any(|(known, _)| known.to_string() == path)
+    }
+
     /// The field of the keys that a path leads to, or through, and that can be read. Of several it is
     /// the outermost, so that no two paths are read from fields of which one holds the other.
     pub fn field_at(&self, path: &str) -> Option<usize> {

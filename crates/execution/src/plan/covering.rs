@@ -62,7 +62,13 @@ impl Covering {
         let residual = part(&is_left);
         let covered = match residual {
             Some(_) => None,
-            None => needs(request, sorted).filter(|paths| bounds.covers(paths)),
+            None => needs(request, sorted)
+                .filter(|paths| bounds.covers(paths))
+                .filter(|paths| {
+                    // As in MongoDB the order of the fields shows what was read.
+                    let mut all = paths.iter().chain(&filtered);
+                    request.query.projection.is_none() || all.all(|path| bounds.has_field(path))
+                }),
         };
         let asked = bounds.asked_shape.as_ref();
         let asked = asked.filter(|asked| is_left.get(asked.conjunct) == Some(&true));

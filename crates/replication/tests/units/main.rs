@@ -5,41 +5,19 @@
 mod generated;
 mod member;
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use banyan_consensus::{Committed, Group, Options, PeerId, StateMachine, SyncMode, Transport};
-use banyan_execution::tickets::Tickets;
-use banyan_execution::work::Work;
-use banyan_execution::{Interrupt, InterruptSlot, PlanSummaryStats, Planned, ReadView, Request};
-use banyan_query::Context;
-use banyan_query::canonical::{CanonicalQuery, Order};
-use banyan_query::filter::Filter;
-use banyan_query::update::{Update, UpdateContext};
-use banyan_replication::clock::Clock;
-use banyan_replication::machine::{Machine, Prepared};
-use banyan_replication::replica::Replica;
-use banyan_replication::write::catalog_ops;
-use banyan_replication::write::context::{Operation, WriteContext};
-use banyan_replication::write::insert::KeyedDocument;
-use banyan_replication::write::modify::{self, Action, Effect, Target};
-use banyan_replication::write::shard_rules::Versions;
+use banyan_replication::write::context::WriteContext;
 use banyan_replication::write::staging::Staging;
 use banyan_replication::write::unit::{Isolation, WriteUnit};
-use banyan_storage::{
-    CatalogChange, IndexDefinition, Namespace, Part, Snapshot, Store, StoreOptions,
-};
-use banyan_wire::{CommandError, ErrorCode, SessionId};
-use bson::{DateTime, RawBsonRef, RawDocument, RawDocumentBuf, Timestamp, rawdoc};
-use bytes::Bytes;
+use banyan_storage::{Namespace, Snapshot};
+use banyan_wire::ErrorCode;
+use bson::{RawDocument, rawdoc};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tempfile::TempDir;
 
-use member::*;
+use member::{Member, Quiet, conflicts, delete, find, index, insert, is_duplicate, update};
 
 /// Whoever comes behind what is on its way meets its keys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
