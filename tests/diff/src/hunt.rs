@@ -298,6 +298,8 @@ impl Bench {
                 let expected = self.reference.as_mut()?.tell(case, &[])?;
                 compare(&expected, &self.banyan.tell(case, &[])?, order)
             }
+            // The keys that a plan has read are not those of another.
+            Check::Indexes | Check::Hint if case.command.contains_key("returnKey") => None,
             Check::Indexes => {
                 let plain = self.banyan.tell(case, &[])?;
                 same_without_types(plain, self.banyan.tell(case, &case.indexes)?, order)

@@ -20,6 +20,11 @@ impl Moments {
         if other.count == 0 {
             return;
         }
+        // Nothing is computed with the mean of nothing: the square of a distance from it may overflow.
+        if self.count == 0 {
+            *self = *other;
+            return;
+        }
         let (a, b) = (self.count as f64, other.count as f64);
         let distance = other.mean - self.mean;
         self.count += other.count;
@@ -50,5 +55,24 @@ impl Moments {
             mean: f64::from_le_bytes(part(8)?),
             squares: f64::from_le_bytes(part(16)?),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_merged_into_nothing_stays_as_it_is() {
+        let mut far = Moments::default();
+        for _ in 0..3 {
+            far.add(1e300);
+        }
+        let mut merged = Moments::default();
+        merged.merge(&Moments::default());
+        merged.merge(&far);
+        merged.merge(&Moments::default());
+        assert_eq!(merged.deviation(true), Some(0.0));
+        assert_eq!(merged.mean.to_bits(), far.mean.to_bits());
     }
 }
