@@ -2,7 +2,7 @@
 //!
 //! - `notation`: documents as text, every type told apart;
 //! - `random`, `generate`: cases out of a seed;
-//! - `case`, `story`, `peer`, `side`: a case, and a server that is asked;
+//! - `case`, `story`, `servers`, `peer`, `side`: a case, and a server that is asked;
 //! - `shape`, `order`, `compare`: what counts in a reply, and how two differ;
 //! - `shrink`: a failing case made small;
 //! - `proof`: whether a case has two faults of which each server names another one;
@@ -21,6 +21,7 @@ pub mod peer;
 pub mod proof;
 pub mod random;
 pub mod record;
+pub mod servers;
 pub mod shape;
 pub mod shrink;
 pub mod side;

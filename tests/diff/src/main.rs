@@ -11,6 +11,7 @@ use banyan_diff::generate;
 use banyan_diff::hunt::{Bench, Hunt, Many, Only};
 use banyan_diff::known::Known;
 use banyan_diff::record::{self, Golden, Line};
+use banyan_diff::servers;
 use banyan_diff::side::Side;
 use banyan_tests::{Cluster, ClusterShape, Launch, Process};
 use clap::{Parser, Subcommand};
@@ -95,9 +96,6 @@ fn main() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// When a document expires no seed says.
-const NO_EXPIRY: [&str; 2] = ["--setParameter", "ttlMonitorEnabled=false"];
-
 /// A server that runs already, or one that is started and kept running.
 struct Server {
     address: String,
@@ -124,10 +122,7 @@ impl Server {
         if !PathBuf::from(place).is_file() {
             return Self::at(place);
         }
-        // Its other engine has error codes that no other release has, and aborts on rare types.
-        let classic = ["--setParameter", "internalQueryForceClassicEngine=true"];
-        let launch = Launch::other(place.into()).with(classic).with(NO_EXPIRY);
-        Self::start(launch, runtime)
+        Self::start(servers::reference(place.into()), runtime)
     }
 
     /// Starts it again if it has ended.
@@ -150,7 +145,7 @@ fn hunt(arguments: &HuntArguments) -> Result<ExitCode> {
     let banyan = match &arguments.banyan {
         Some(address) => Server::at(address),
         None => {
-            let mut launch = Launch::mongod().with(NO_EXPIRY);
+            let mut launch = servers::banyan();
             for parameter in &arguments.parameters {
                 launch = launch.with(["--setParameter", parameter]);
             }

@@ -1,4 +1,4 @@
-//! Generated cases, with and without indexes.
+//! Generated cases: with and without indexes, and beside the reference where there is one.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -8,39 +8,46 @@ use banyan_diff::hunt::{Bench, Hunt, Only};
 use banyan_diff::known::Known;
 use banyan_diff::notation;
 use banyan_diff::record::known_file;
+use banyan_diff::servers;
 use banyan_diff::side::Side;
-use banyan_tests::Launch;
 
-/// Operations of a fixed and of a fresh seed.
-const FIXED: (u64, usize) = (1, 2500);
-const FRESH: usize = 1500;
+/// Names the program of the reference.
+const REFERENCE: &str = "BANYAN_REFERENCE";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn indexes_change_no_answer() {
-    let process = Launch::mongod().start().await;
+    let process = servers::banyan().start().await;
+    let mut bench = bench(&process.host(), "hunts");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    for (seed, operations) in [FIXED, (now.as_secs(), FRESH)] {
-        let only = Only {
-            stories: Some(false),
-            ..Only::default()
-        };
-        let known = Known::read(&known_file()).unwrap();
-        let hunt = Hunt::new(seed, 0, operations, known, only);
-        let mut bench = bench(&process.host(), "hunts");
-        let started = Instant::now();
-        let gone = |_: &mut Bench| bail!("seed {seed}: it gives no answer");
-        hunt.work(&mut bench, &gone).unwrap();
-        let (report, is_clean) = hunt.report(started);
-        assert!(is_clean, "{report}");
-        assert!(hunt.operations_done() >= operations);
+    let only = Only {
+        stories: Some(false),
+        ..Only::default()
+    };
+    for (seed, operations) in [(1, 2500), (now.as_secs(), 1500)] {
+        play(&mut bench, seed, operations, &only);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_reference_answers_alike() {
+    let Some(program) = std::env::var_os(REFERENCE) else {
+        eprintln!("{REFERENCE} is not set: nothing is compared with it");
+        return;
+    };
+    let process = servers::banyan().start().await;
+    let reference = servers::reference(program.into()).start().await;
+    let mut bench = bench(&process.host(), "hunts");
+    let mut side = Side::new(&reference.host(), "hunts");
+    side.prepare().unwrap();
+    bench.reference = Some(side);
+    play(&mut bench, 2, 2500, &Only::default());
 }
 
 /// `distinct` has null among the values of an index, as the reference has, and not of a collection.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_answer_by_an_index_is_seen() {
-    let process = Launch::mongod().start().await;
-    let mut bench = bench(&process.host(), "hunts_seen");
+    let process = servers::banyan().start().await;
+    let mut bench = bench(&process.host(), "hunts");
     let case = |command: &str| Case {
         documents: notation::split("[{_id: 9, c: 2.0}]").unwrap(),
         indexes: vec![notation::parse_document("{key: {c: 1, a: 1}}").unwrap()],
@@ -66,4 +73,16 @@ fn bench(address: &str, database: &str) -> Bench {
         router: None,
         many: None,
     }
+}
+
+#[track_caller]
+fn play(bench: &mut Bench, seed: u64, operations: usize, only: &Only) {
+    let known = Known::read(&known_file()).unwrap();
+    let hunt = Hunt::new(seed, 0, operations, known, only.clone());
+    let started = Instant::now();
+    let gone = |_: &mut Bench| bail!("seed {seed}: a server gives no answer");
+    hunt.work(bench, &gone).unwrap();
+    let (report, is_clean) = hunt.report(started);
+    assert!(is_clean, "{report}");
+    assert!(hunt.operations_done() >= operations);
 }
