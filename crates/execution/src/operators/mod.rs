@@ -69,7 +69,7 @@ pub use sharding_filter::{ShardFilter, ShardingFilter};
 pub use sort::Sort;
 pub use sort_merge::SortMerge;
 pub use text_match::TextMatch;
-pub use text_or::{Order as TextOrder, TextOr};
+pub use text_or::TextOr;
 pub use text_score::TextScore;
 pub use virtual_scan::{Documents, VirtualScan};
 

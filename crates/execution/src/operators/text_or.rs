@@ -1,10 +1,8 @@
 //! TEXT_OR: the records that have any of the terms of a search, each once, with their scores.
 
-use std::collections::HashMap;
-
-use banyan_query::memory::Limit;
-use banyan_query::{Budget, ErrorKind, QueryError};
-use banyan_storage::RecordId;
+use banyan_query::spill::{ScoreOrder, Scored, Scores, Spilled};
+use banyan_query::{Budget, QueryError};
+use banyan_storage::{RecordId, RecordIdRef};
 use banyan_text::WEIGHT_FIELD;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -15,72 +13,87 @@ use crate::plan::explain::clamp;
 pub(super) const SCORE: &str = "score";
 /// So many members of an input are read at once.
 const READ_AHEAD: usize = 64;
-/// What a record takes while its score is not complete.
-const RECORD_BYTES: usize = 2 * (size_of::<RecordId>() + size_of::<usize>() + size_of::<f64>());
 
-/// Reads all of its inputs before it hands anything on.
+/// Reads all of its inputs before it hands anything on. What does not fit into memory goes to disk.
 pub struct TextOr {
-    order: Order,
+    order: ScoreOrder,
     /// How many inputs have ended.
     done: usize,
-    places: HashMap<RecordId, usize>,
-    /// In the order in which they were found, and then in that in which they are handed on.
-    found: Vec<(RecordId, f64)>,
-    handed_on: usize,
-    records_max: usize,
+    state: State,
+    /// Records that were found, once nothing more will be.
+    found: u64,
     pulled: Vec<Member>,
 }
 
-/// In which order records are handed on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    AsFound,
-    /// Who wants the best few need not read the documents of the others.
-    BestFirst,
+enum State {
+    Reading(Scores<Found>),
+    HandingOn {
+        scored: Scored<Found>,
+        /// The one that comes next.
+        first: Option<(Found, f64)>,
+    },
+    Ended,
+}
+
+/// A record by its id.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Found(RecordId);
+
+const NUMBER: u8 = 0;
+const BYTES: u8 = 1;
+
+impl Spilled for Found {
+    fn write(&self, out: &mut Vec<u8>) {
+        match self.0.as_ref() {
+            RecordIdRef::Number(number) => {
+                out.push(NUMBER);
+                out.extend_from_slice(&number.to_be_bytes());
+            }
+            RecordIdRef::Bytes(bytes) => {
+                out.push(BYTES);
+                out.extend_from_slice(bytes);
+            }
+        }
+    }
+
+    fn read(bytes: &[u8]) -> Option<Found> {
+        let (kind, id) = bytes.split_first()?;
+        Some(Found(match *kind {
+            NUMBER => RecordId::number(u64::from_be_bytes(id.try_into().ok()?)),
+            BYTES => RecordId::bytes(id),
+            _ => return None,
+        }))
+    }
 }
 
 impl TextOr {
-    pub fn new(order: Order, budget: &Budget) -> TextOr {
+    pub fn new(order: ScoreOrder, budget: &Budget) -> TextOr {
         TextOr {
             order,
             done: 0,
-            places: HashMap::new(),
-            found: Vec::new(),
-            handed_on: 0,
-            records_max: budget.memory().limit(Limit::Sort) / RECORD_BYTES,
+            state: State::Reading(Scores::new(budget)),
+            found: 0,
             pulled: Vec::new(),
         }
     }
 
     fn take(&mut self, member: Member) -> Result<(), QueryError> {
         let score = member.key.as_deref().map_or(0.0, |key| score_in(key));
-        match self.places.get(&member.record) {
-            Some(place) => {
-                if let Some((_, sum)) = self.found.get_mut(*place) {
-                    *sum += score;
-                }
-            }
-            None if self.found.len() >= self.records_max => {
-                return Err(QueryError::new(
-                    ErrorKind::QueryExceededMemoryLimitNoDiskUseAllowed,
-                    "a text search finds more documents than fit into memory",
-                ));
-            }
-            None => {
-                self.places.insert(member.record.clone(), self.found.len());
-                self.found.push((member.record, score));
-            }
+        match &mut self.state {
+            State::Reading(scores) => scores.add(Found(member.record), score),
+            State::HandingOn { .. } | State::Ended => Ok(()),
         }
-        Ok(())
     }
 
     /// Nothing more will be found.
-    fn complete(&mut self) {
-        self.places = HashMap::new();
-        if self.order == Order::BestFirst {
-            self.found
-                .sort_by(|(_, one), (_, other)| other.total_cmp(one));
+    fn complete(&mut self) -> Result<(), QueryError> {
+        if let State::Reading(scores) = std::mem::replace(&mut self.state, State::Ended) {
+            self.found = scores.count();
+            let mut scored = scores.finish(self.order)?;
+            let first = scored.next()?;
+            self.state = State::HandingOn { scored, first };
         }
+        Ok(())
     }
 }
 
@@ -115,29 +128,39 @@ impl Operator for TextOr {
             self.pulled = pulled;
             self.done += usize::from(progress == Progress::End);
             if self.done == inputs.len() {
-                self.complete();
+                self.complete()?;
             }
             if run.is_exhausted() && self.done < inputs.len() {
                 return Ok((works, Progress::More));
             }
         }
-        let rest = self.found.get(self.handed_on..).unwrap_or_default();
-        let rest = rest.iter().take(most.saturating_sub(out.len()));
         let before = out.len();
-        out.extend(rest.map(|(record, score)| Member {
-            key: Some(Box::new(rawdoc! { "score": *score })),
-            ..Member::new(record.clone(), None)
-        }));
-        self.handed_on += out.len() - before;
-        let progress = match self.handed_on < self.found.len() {
-            true => Progress::More,
-            false => Progress::End,
+        if let State::HandingOn { scored, first } = &mut self.state {
+            while out.len() < most
+                && let Some((Found(record), score)) = first.take()
+            {
+                out.push(Member {
+                    key: Some(Box::new(rawdoc! { "score": score })),
+                    ..Member::new(record, None)
+                });
+                *first = scored.next()?;
+            }
+            if first.is_none() {
+                self.state = State::Ended;
+            }
+        }
+        let progress = match self.state {
+            State::Ended => Progress::End,
+            State::Reading(_) | State::HandingOn { .. } => Progress::More,
         };
         Ok((works + (out.len() - before) as u64, progress))
     }
 
     fn held_back(&self) -> Option<u64> {
-        Some(self.found.len() as u64)
+        Some(match &self.state {
+            State::Reading(scores) => scores.count(),
+            State::HandingOn { .. } | State::Ended => self.found,
+        })
     }
 
     fn merges(&self) -> bool {

@@ -7,6 +7,7 @@ use banyan_document::FieldOrder;
 use banyan_document::path::Path;
 use banyan_query::canonical;
 use banyan_query::sort::SortPattern;
+use banyan_query::spill::ScoreOrder;
 use banyan_query::text::TEXT_SCORE_FIELD;
 use banyan_query::{Filter, QueryError};
 use banyan_storage::Collection;
@@ -17,7 +18,7 @@ use crate::operators::{
     CollectionScan, Covered, DistinctScan, DocumentFilters, Eof, Exchange, Fetch, GeoNear,
     IdLookup, IndexScan, KeyDocument, KeyFields, Limit, Or, Projection, RandomScan, Reads,
     ReturnKey, ShardingFilter, Skip, Sort, SortMerge, Stage, TellMetadata, TextMatch, TextOr,
-    TextOrder, TextScore,
+    TextScore,
 };
 use crate::request::{DistinctOf, Goal, Request};
 
@@ -327,8 +328,8 @@ fn from_text(collection: &Arc<Collection>, request: &Request<'_>, text: &Arc<Tex
             match is_scored {
                 true => {
                     let order = match wants_best(request) {
-                        true => TextOrder::BestFirst,
-                        false => TextOrder::AsFound,
+                        true => ScoreOrder::BestFirst,
+                        false => ScoreOrder::Any,
                     };
                     Stage::over_all(scans, TextOr::new(order, &request.budget))
                 }

@@ -35,6 +35,13 @@ pub static SORT: Consumer = by_parameter(Limit::Sort, sort);
 /// A sort that keeps the first of a limit.
 pub static TOP_SORT: Consumer = by_parameter(Limit::Sort, top_sort);
 pub(crate) static SAMPLE: Consumer = by_parameter(Limit::Sort, top_sort);
+/// What a text search has found.
+pub(crate) static TEXT: Consumer = by_parameter(Limit::Sort, |max, _| {
+    no_disk(format!(
+        "A text search finds more documents than fit into {max} bytes, and did not opt in to external \
+         sorting."
+    ))
+});
 pub(crate) static BUCKET_AUTO: Consumer = fixed(sort);
 pub(crate) static GROUP: Consumer = by_parameter(Limit::Group, |_, _| {
     no_disk(

@@ -9,6 +9,7 @@ pub(crate) mod file;
 mod list;
 mod merge;
 mod run;
+mod scores;
 mod table;
 
 use crate::budget::Budget;
@@ -20,6 +21,7 @@ pub(crate) use list::{Cursor, List};
 pub(crate) use merge::Merge;
 use run::Run;
 pub(crate) use run::RunWriter;
+pub use scores::{ScoreOrder, Scored, Scores};
 pub(crate) use table::Table;
 
 /// What can be written to a run and read again.
