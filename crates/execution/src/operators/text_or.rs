@@ -90,7 +90,7 @@ impl TextOr {
         if let State::Reading(scores) = std::mem::replace(&mut self.state, State::Ended) {
             self.found = scores.count();
             let mut scored = scores.finish(self.order)?;
-            let first = scored.next()?;
+            let first = scored.next().transpose()?;
             self.state = State::HandingOn { scored, first };
         }
         Ok(())
@@ -143,7 +143,7 @@ impl Operator for TextOr {
                     key: Some(Box::new(rawdoc! { "score": score })),
                     ..Member::new(record, None)
                 });
-                *first = scored.next()?;
+                *first = scored.next().transpose()?;
             }
             if first.is_none() {
                 self.state = State::Ended;

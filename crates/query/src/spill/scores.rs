@@ -186,7 +186,7 @@ fn ascending(bytes: [u8; 8]) -> f64 {
 }
 
 impl<K: Spilled> Scored<K> {
-    pub fn next(&mut self) -> Result<Option<(K, f64)>, QueryError> {
+    fn take(&mut self) -> Result<Option<(K, f64)>, QueryError> {
         let read = |bytes: &[u8]| K::read(bytes).ok_or_else(damaged);
         match &mut self.0 {
             Source::Memory(found) => Ok(found.next()),
@@ -205,6 +205,14 @@ impl<K: Spilled> Scored<K> {
                 Ok(Some(found))
             }
         }
+    }
+}
+
+impl<K: Spilled> Iterator for Scored<K> {
+    type Item = Result<(K, f64), QueryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.take().transpose()
     }
 }
 
@@ -229,12 +237,7 @@ mod tests {
             let key = number * 7 % 1000;
             scores.add(key, (key % 13) as f64 / 4.0 - 1.0).unwrap();
         }
-        let mut scored = scores.finish(order).unwrap();
-        let mut all = Vec::new();
-        while let Some(one) = scored.next().unwrap() {
-            all.push(one);
-        }
-        all
+        scores.finish(order).unwrap().map(Result::unwrap).collect()
     }
 
     #[test]
