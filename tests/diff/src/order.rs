@@ -246,7 +246,9 @@ fn is_along(fields: &Bson) -> bool {
         _ => Vec::new(),
     };
     let text = crate::notation::print_value(fields);
-    names == ["n", "t"] && text.contains("{n: {$multiply: [\"$_id\"") && text.contains("$dateAdd")
+    names == ["n", "t"]
+        && text.contains("{n: {$multiply: [\"$_id\"")
+        && text.contains("amount: {$multiply: [\"$_id\"")
 }
 
 /// Whether no value that a stage over an order computes depends on how equal documents are ordered.

@@ -166,12 +166,24 @@ fn subtract<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
 
 fn multiply<'a>(args: &Arguments<'a>, _: &Env<'a>) -> Result<Value<'a>> {
     let mut product = Number::Int32(1);
+    // Of whole numbers, for the first double among them: with it, MongoDB multiplies doubles from the
+    // beginning.
+    let mut in_doubles = 1.0;
     for value in &args.values {
         if is_nullish(*value) {
             return NULL;
         }
         match value.and_then(Number::from_raw) {
-            Some(number) => product = product.multiply(number),
+            Some(number) => {
+                let so_far = match (product, number) {
+                    (Number::Int32(_) | Number::Int64(_), Number::Double(_)) => {
+                        Number::Double(in_doubles)
+                    }
+                    _ => product,
+                };
+                product = so_far.multiply(number);
+                in_doubles *= number.to_f64();
+            }
             None => {
                 return type_mismatch(format!(
                     "$multiply only supports numeric types, not {}",

@@ -307,6 +307,10 @@ fn add<'a>(args: &Arguments<'a>, env: &Env<'a>, sign: i64) -> Result<Value<'a>> 
         );
     };
     check_amount(unit, amount, args.operator)?;
+    // Of dates that no calendar has, too.
+    if amount == 0 {
+        return date(start);
+    }
     if let Some(length) = unit.fixed_millis() {
         let Some(change) = amount.checked_mul(length) else {
             return out_of_range();
