@@ -287,8 +287,13 @@ impl Side {
         if !writes {
             return Told::Reply { reply, state: None };
         }
+        if !self.collections[place].indexes.is_empty()
+            && let Err(told) = self.check_indexes(&collection)
+        {
+            return told;
+        }
         let sort = doc! { "_id": 1 };
-        let find = doc! { "find": collection, "sort": sort, "batchSize": BATCH_OF_MANY };
+        let find = doc! { "find": &collection, "sort": sort, "batchSize": BATCH_OF_MANY };
         match self.reply(&find) {
             Ok(after) => {
                 let state = after
@@ -300,6 +305,16 @@ impl Side {
                 }
             }
             Err(told) => told,
+        }
+    }
+
+    /// What the server finds wrong with the indexes stands for its answer.
+    fn check_indexes(&mut self, collection: &str) -> Result<(), Told> {
+        let reply = self.reply(&doc! { "validate": collection })?;
+        let valid = reply.get("valid").map(Shape::text);
+        match valid.as_deref() {
+            Some("true") => Ok(()),
+            _ => Err(Told::Reply { reply, state: None }),
         }
     }
 
