@@ -214,7 +214,7 @@ fn hunt(arguments: &HuntArguments) -> Result<ExitCode> {
         }
         if let Some(router) = &mut bench.router {
             router
-                .prepare_sharded(["shard0", "shard1"])
+                .prepare_sharded(["shard0", "shard1"], worker % 2 == 1)
                 .context("the router")?;
         }
         let result = hunt.work(&mut bench, &revive);

@@ -1,7 +1,7 @@
 //! One server under test, with the database that a worker has there.
 
 use anyhow::Result;
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 
 use crate::case::{
     self, COLLECTION, Case, collection_at, foreign_documents, named, view_over, view_pipeline,
@@ -103,23 +103,31 @@ impl Side {
         Ok(())
     }
 
-    /// Through a router: the collection `c` alone, half of it on each of two shards.
-    pub fn prepare_sharded(&mut self, shards: [&str; 2]) -> Result<()> {
+    /// Through a router: the collection `c` alone, half of it on each of two shards, by its ids or by
+    /// their hashes.
+    pub fn prepare_sharded(&mut self, shards: [&str; 2], is_hashed: bool) -> Result<()> {
         let namespace = format!("{}.{COLLECTION}", self.database);
         self.peer
             .must(&self.database, &doc! { "dropDatabase": 1 })?;
         self.peer
             .must("admin", &doc! { "enableSharding": &self.database })?;
-        let shard = doc! { "shardCollection": &namespace, "key": { "_id": 1 } };
+        let by = match is_hashed {
+            true => Bson::from("hashed"),
+            false => Bson::Int32(1),
+        };
+        let shard = doc! { "shardCollection": &namespace, "key": { "_id": by } };
         self.peer.must("admin", &shard)?;
-        self.peer.must(
-            "admin",
-            &doc! { "split": &namespace, "middle": { "_id": 4 } },
-        )?;
-        for (id, shard) in [(0, shards[0]), (9, shards[1])] {
-            let to = doc! { "moveChunk": &namespace, "find": { "_id": id }, "to": shard };
-            // It may be there already.
-            let _ = self.peer.run("admin", &to);
+        // By their hashes they are on all shards at once.
+        if !is_hashed {
+            self.peer.must(
+                "admin",
+                &doc! { "split": &namespace, "middle": { "_id": 4 } },
+            )?;
+            for (id, shard) in [(0, shards[0]), (9, shards[1])] {
+                let to = doc! { "moveChunk": &namespace, "find": { "_id": id }, "to": shard };
+                // It may be there already.
+                let _ = self.peer.run("admin", &to);
+            }
         }
         let insert = doc! { "insert": "d", "documents": foreign_documents() };
         self.peer.must(&self.database, &insert)?;
