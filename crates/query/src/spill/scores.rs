@@ -31,7 +31,11 @@ pub enum ScoreOrder {
 pub struct Scored<K>(Source<K>);
 
 enum Source<K> {
-    Memory(std::vec::IntoIter<(K, f64)>),
+    Memory {
+        found: std::vec::IntoIter<(K, f64)>,
+        /// As long as they are there, they count.
+        _holding: Holding,
+    },
     Sums(Sums),
     /// By scores.
     Sorted(Merge),
@@ -100,7 +104,10 @@ impl<K: Spilled + Clone + Ord + Hash> Scores<K> {
             if order == ScoreOrder::BestFirst {
                 found.sort_by(|(_, one), (_, other)| other.total_cmp(one));
             }
-            return Ok(Scored(Source::Memory(found.into_iter())));
+            return Ok(Scored(Source::Memory {
+                found: found.into_iter(),
+                _holding: self.holding,
+            }));
         }
         if !self.found.is_empty() {
             self.spill()?;
@@ -189,7 +196,7 @@ impl<K: Spilled> Scored<K> {
     fn take(&mut self) -> Result<Option<(K, f64)>, QueryError> {
         let read = |bytes: &[u8]| K::read(bytes).ok_or_else(damaged);
         match &mut self.0 {
-            Source::Memory(found) => Ok(found.next()),
+            Source::Memory { found, .. } => Ok(found.next()),
             Source::Sums(sums) => {
                 let mut key = Vec::new();
                 let sum = sums.next(&mut key)?;
