@@ -91,7 +91,7 @@ impl BusyPoll {
     }
 
     /// Looks until something arrives, if it is worth while; `false`: nothing did.
-    pub async fn poll(&mut self, arrives: impl Fn() -> bool) -> bool {
+    pub async fn poll(&mut self, mut arrives: impl FnMut() -> bool) -> bool {
         if !self.requesters.has_cores || !self.requesters.is_alone(self.connection) {
             return false;
         }

@@ -331,12 +331,20 @@ impl<S: Service> Serving<S> {
             return Ok(());
         }
         if let Some(busy_poll) = &mut reading.busy_poll {
-            let arrives = busy_poll.poll(|| self.socket.is_arriving());
-            if arrives.await {
-                match frames.fill_directly(&self.socket) {
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    filled => return Ok(filled?),
+            let mut filled = None;
+            let arrives = busy_poll.poll(|| match frames.fill_directly(&self.socket) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+                result => {
+                    filled = Some(result);
+                    true
                 }
+            });
+            if arrives.await
+                && let Some(filled) = filled
+            {
+                // It will be looked at again.
+                self.socket.unregister()?;
+                return Ok(filled?);
             }
         }
         let filled = std::future::poll_fn(|cx| {

@@ -1,7 +1,7 @@
 //! A connection's stream, shared by the task that serves it and by whoever looks whether the client
 //! is still there.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -11,32 +11,75 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
-use crate::stream::Stream;
+use crate::stream::{self, Stream};
 use crate::tls::{self, Tls, TlsPeer};
 
 /// The lock is held for single calls that do not wait; only the look at the client ever meets it
 /// taken.
 pub(crate) struct Socket {
-    /// `None` only while it moves or shakes hands, or when either has failed.
-    stream: Mutex<Option<Stream>>,
+    held: Mutex<Held>,
+}
+
+enum Held {
+    /// A runtime is told of what arrives.
+    Registered(Stream),
+    /// Nobody is told, and no thread is woken: whoever serves it looks itself. In the clear.
+    Unregistered(std::net::TcpStream),
+    /// Only while it moves or shakes hands, or when either has failed.
+    Gone,
 }
 
 fn gone() -> io::Error {
     io::ErrorKind::NotConnected.into()
 }
 
+impl Held {
+    fn take(&mut self) -> Held {
+        std::mem::replace(self, Held::Gone)
+    }
+
+    /// To wait for it: the runtime of the present task is told.
+    fn registered(&mut self) -> io::Result<&mut Stream> {
+        if let Held::Unregistered(_) = self
+            && let Held::Unregistered(tcp) = self.take()
+        {
+            *self = Held::Registered(Stream::Plain(TcpStream::from_std(tcp)?));
+        }
+        match self {
+            Held::Registered(stream) => Ok(stream),
+            Held::Unregistered(_) | Held::Gone => Err(gone()),
+        }
+    }
+}
+
 impl Socket {
     pub fn new(stream: TcpStream) -> Socket {
         Socket {
-            stream: Mutex::new(Some(Stream::Plain(stream))),
+            held: Mutex::new(Held::Registered(Stream::Plain(stream))),
         }
     }
 
     /// From now on the threads of `runtime` are told when there is something to read.
     pub fn move_to(&self, runtime: &Handle) -> io::Result<()> {
-        let mut stream = self.stream.lock();
-        let moved = stream.take().ok_or_else(gone)?.moved_to(runtime)?;
-        *stream = Some(moved);
+        let mut held = self.held.lock();
+        let _context = runtime.enter();
+        *held = match held.take() {
+            Held::Registered(stream) => Held::Registered(stream.moved_to(runtime)?),
+            other => other,
+        };
+        held.registered().map(drop)
+    }
+
+    /// Until somebody waits for it nobody is told when there is something to read: that wakes a
+    /// thread, which takes a core from the client or from the thread that looks itself. What is
+    /// encrypted stays as it is.
+    pub fn unregister(&self) -> io::Result<()> {
+        let mut held = self.held.lock();
+        if let Held::Registered(Stream::Plain(_)) = *held
+            && let Held::Registered(Stream::Plain(tcp)) = held.take()
+        {
+            *held = Held::Unregistered(tcp.into_std()?);
+        }
         Ok(())
     }
 
@@ -47,48 +90,48 @@ impl Socket {
         first: &[u8],
         patience: Duration,
     ) -> io::Result<TlsPeer> {
-        let plain = match self.stream.lock().take() {
-            Some(Stream::Plain(tcp)) => tcp,
-            Some(Stream::Encrypted(_)) | None => return Err(gone()),
+        let plain = match self.held.lock().take() {
+            Held::Registered(Stream::Plain(tcp)) => tcp,
+            _ => return Err(gone()),
         };
         let (stream, peer) = tls::accept(tls, plain, first, patience).await?;
-        *self.stream.lock() = Some(Stream::Encrypted(Box::new(stream)));
+        *self.held.lock() = Held::Registered(Stream::Encrypted(Box::new(stream)));
         Ok(peer)
     }
 
     /// The peer has closed its end, or the connection is broken. Bytes that wait to be read hide
     /// that: they are a request that the peer sent before it left.
     pub fn has_ended(&self) -> bool {
-        let mut stream = self.stream.lock();
-        stream.as_mut().is_none_or(Stream::has_ended)
-    }
-
-    /// Something has arrived, or it is the end, also before the runtime has been told of it.
-    pub fn is_arriving(&self) -> bool {
-        let stream = self.stream.lock();
-        stream.as_ref().is_none_or(Stream::is_arriving)
+        match &mut *self.held.lock() {
+            Held::Registered(stream) => stream.has_ended(),
+            Held::Unregistered(tcp) => stream::has_ended(socket2::SockRef::from(&*tcp)),
+            Held::Gone => true,
+        }
     }
 
     /// Reads what has arrived, also before the runtime has been told of it; `WouldBlock`: nothing.
     pub fn read_directly(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut stream = self.stream.lock();
-        stream.as_mut().ok_or_else(gone)?.read_directly(buffer)
+        match &mut *self.held.lock() {
+            Held::Registered(stream) => stream.read_directly(buffer),
+            Held::Unregistered(tcp) => tcp.read(buffer),
+            Held::Gone => Err(gone()),
+        }
     }
 
     /// Resolves when there is something to read, or it is the end.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut *self.stream.lock() {
-            Some(stream) => stream.poll_readable(cx),
-            None => Poll::Ready(()),
+        match self.held.lock().registered() {
+            Ok(stream) => stream.poll_readable(cx),
+            Err(_) => Poll::Ready(()),
         }
     }
 
     /// Resolves when the peer has closed its end. Bytes that arrive instead are its next request;
     /// from then on only writing tells.
     pub async fn ended(&self) {
-        let peeked = std::future::poll_fn(|cx| match &mut *self.stream.lock() {
-            Some(stream) => stream.poll_peek(cx),
-            None => Poll::Ready(false),
+        let peeked = std::future::poll_fn(|cx| match self.held.lock().registered() {
+            Ok(stream) => stream.poll_peek(cx),
+            Err(_) => Poll::Ready(false),
         });
         if peeked.await {
             std::future::pending().await
@@ -102,10 +145,8 @@ impl AsyncRead for &Socket {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match &mut *self.stream.lock() {
-            Some(stream) => Pin::new(stream).poll_read(cx, buffer),
-            None => Poll::Ready(Err(gone())),
-        }
+        let mut held = self.held.lock();
+        Pin::new(held.registered()?).poll_read(cx, buffer)
     }
 }
 
@@ -115,10 +156,14 @@ impl AsyncWrite for &Socket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut *self.stream.lock() {
-            Some(stream) => Pin::new(stream).poll_write(cx, bytes),
-            None => Poll::Ready(Err(gone())),
+        let mut held = self.held.lock();
+        if let Held::Unregistered(tcp) = &mut *held {
+            match tcp.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
         }
+        Pin::new(held.registered()?).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -126,10 +171,8 @@ impl AsyncWrite for &Socket {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut *self.stream.lock() {
-            Some(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
-            None => Poll::Ready(Err(gone())),
-        }
+        let mut held = self.held.lock();
+        Pin::new(held.registered()?).poll_write_vectored(cx, parts)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -137,16 +180,16 @@ impl AsyncWrite for &Socket {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self.stream.lock() {
-            Some(stream) => Pin::new(stream).poll_flush(cx),
-            None => Poll::Ready(Err(gone())),
+        match &mut *self.held.lock() {
+            Held::Registered(stream) => Pin::new(stream).poll_flush(cx),
+            // Nothing is kept back.
+            Held::Unregistered(_) => Poll::Ready(Ok(())),
+            Held::Gone => Poll::Ready(Err(gone())),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self.stream.lock() {
-            Some(stream) => Pin::new(stream).poll_shutdown(cx),
-            None => Poll::Ready(Err(gone())),
-        }
+        let mut held = self.held.lock();
+        Pin::new(held.registered()?).poll_shutdown(cx)
     }
 }

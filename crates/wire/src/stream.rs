@@ -48,16 +48,7 @@ impl Stream {
     /// that: they are a request that the peer sent before it left.
     pub fn has_ended(&mut self) -> bool {
         match self {
-            Stream::Plain(tcp) => {
-                let mut byte = [std::mem::MaybeUninit::uninit()];
-                match socket2::SockRef::from(&*tcp).peek(&mut byte) {
-                    Ok(read) => read == 0,
-                    Err(error) => !matches!(
-                        error.kind(),
-                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                    ),
-                }
-            }
+            Stream::Plain(tcp) => has_ended(socket2::SockRef::from(&*tcp)),
             Stream::Encrypted(stream) => stream.look() == Look::Gone,
         }
     }
@@ -80,17 +71,6 @@ impl Stream {
             Stream::Plain(tcp) => tcp.poll_read_ready(cx).map(drop),
             Stream::Encrypted(stream) => stream.poll_look(cx).map(drop),
         }
-    }
-
-    /// Something has arrived, or it is the end, also before the runtime has been told of it.
-    pub fn is_arriving(&self) -> bool {
-        let tcp = match self {
-            Stream::Plain(tcp) => tcp,
-            Stream::Encrypted(stream) => stream.tcp(),
-        };
-        let mut byte = [std::mem::MaybeUninit::uninit()];
-        let peeked = socket2::SockRef::from(tcp).peek(&mut byte);
-        !peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// Reads what has arrived, also before the runtime has been told of it; `WouldBlock`: nothing.
@@ -176,6 +156,18 @@ impl AsyncWrite for Stream {
                 stream.poll_flush(cx)
             }
         }
+    }
+}
+
+/// Nothing waits to be read, and nothing will come.
+pub(crate) fn has_ended(socket: socket2::SockRef<'_>) -> bool {
+    let mut byte = [std::mem::MaybeUninit::uninit()];
+    match socket.peek(&mut byte) {
+        Ok(read) => read == 0,
+        Err(error) => !matches!(
+            error.kind(),
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+        ),
     }
 }
 

@@ -249,18 +249,19 @@ impl RangeScan<'_> {
         let ownership = &request.shard_filter;
         while let Some(range) = self.ranges.take() {
             let range = RecordId::number(range.start)..RecordId::number(range.end);
-            for record in snapshot.records(self.collection, range, false) {
-                let (_, record) = record.map_err(errors::storage)?;
+            let mut scan = snapshot.records(self.collection, range, false);
+            while scan.advance().map_err(errors::storage)? {
+                let document = scan.document().map_err(errors::storage)?;
                 seen += 1;
                 if seen % RECORDS_PER_LOOK == 0 {
                     self.interrupt.check()?;
                 }
                 let matches = match filter {
-                    Some(filter) => filter.try_matches(&record).map_err(errors::query)?,
+                    Some(filter) => filter.try_matches(document).map_err(errors::query)?,
                     None => true,
                 };
-                if matches && ownership.as_ref().is_none_or(|own| own.owns(&record)) {
-                    feeder.push(&record)?;
+                if matches && ownership.as_ref().is_none_or(|own| own.owns(document)) {
+                    feeder.push(document)?;
                 }
             }
         }
