@@ -66,6 +66,8 @@ impl Requesters {
 pub(crate) struct BusyPoll {
     requesters: Arc<Requesters>,
     connection: u64,
+    /// Its client waits for each answer before it asks again.
+    awaits: bool,
     /// When it last gave its thread back.
     held_since: Instant,
     /// It does not poll for so many requests.
@@ -79,6 +81,7 @@ impl BusyPoll {
         BusyPoll {
             requesters,
             connection,
+            awaits: false,
             held_since: Instant::now(),
             skips: 0,
             skips_next: 1,
@@ -90,9 +93,16 @@ impl BusyPoll {
         self.requesters.note(self.connection);
     }
 
+    /// That is done with, and was answered if the client awaited it. Messages that nobody answers
+    /// come when they come.
+    pub fn done(&mut self, awaited: bool) {
+        self.awaits = awaited;
+    }
+
     /// Looks until something arrives, if it is worth while; `false`: nothing did.
     pub async fn poll(&mut self, mut arrives: impl FnMut() -> bool) -> bool {
-        if !self.requesters.has_cores || !self.requesters.is_alone(self.connection) {
+        if !self.awaits || !self.requesters.has_cores || !self.requesters.is_alone(self.connection)
+        {
             return false;
         }
         if self.skips > 0 {
@@ -152,6 +162,8 @@ mod tests {
         let mut first = BusyPoll::new(requesters.clone(), 1);
         let second = BusyPoll::new(requesters.clone(), 2);
         first.note();
+        assert_eq!(polled(&mut first, true).await, (false, false));
+        first.done(true);
         assert_eq!(polled(&mut first, true).await, (true, true));
         second.note();
         assert_eq!(polled(&mut first, true).await, (false, false));
@@ -162,12 +174,14 @@ mod tests {
             .expect("it is not shared")
             .has_cores = false;
         let mut single = BusyPoll::new(without_cores, 1);
+        single.done(true);
         assert_eq!(polled(&mut single, true).await, (false, false));
     }
 
     #[tokio::test]
     async fn who_polls_in_vain_tries_less_and_less() {
         let mut busy_poll = BusyPoll::new(alone(), 1);
+        busy_poll.done(true);
         let mut skipped = Vec::new();
         for _ in 0..12 {
             assert_eq!(polled(&mut busy_poll, false).await, (true, false));

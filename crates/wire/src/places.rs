@@ -13,6 +13,7 @@ pub(crate) struct Place {
     pub runtime: Handle,
     /// What all connections that are served alike may keep of messages.
     pub in_flight: InFlight,
+    pub requesters: Arc<Requesters>,
 }
 
 /// Where the connections of a server are served.
@@ -29,6 +30,4 @@ pub(crate) struct Others {
     /// Shares its memory with the logins: what has come with a connection stays counted.
     pub vital: Place,
     pub ordinary: Place,
-    /// Of the ordinary ones.
-    pub requesters: Arc<Requesters>,
 }

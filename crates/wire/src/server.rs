@@ -119,6 +119,7 @@ impl Server {
         let place = |runtime: &Handle, in_flight: InFlight| Place {
             runtime: runtime.clone(),
             in_flight,
+            requesters: Arc::new(Requesters::new()),
         };
         let first = in_flight();
         let places = match &apart {
@@ -127,7 +128,6 @@ impl Server {
                 others: Some(Others {
                     vital: place(&apart.vital, first),
                     ordinary: place(&ordinary, in_flight()),
-                    requesters: Arc::new(Requesters::new()),
                 }),
             },
             None => Places {

@@ -74,7 +74,7 @@ struct Reading {
     frames: FrameReader,
     /// A message that was read and not answered.
     next: Option<(Bytes, Share)>,
-    /// Not while it is served among the vital ones.
+    /// Not while it arrives.
     busy_poll: Option<BusyPoll>,
 }
 
@@ -163,9 +163,9 @@ impl<S: Service> Serving<S> {
                 if let Err(reason) = self.take_along(&mut reading).await {
                     return self.tell(Err(reason));
                 }
-                let requesters = others.requesters.clone();
-                reading.busy_poll = Some(BusyPoll::new(requesters, self.connection.id));
             }
+            let requesters = place.requesters.clone();
+            reading.busy_poll = Some(BusyPoll::new(requesters, self.connection.id));
             let runtime = place.runtime.clone();
             let rest = self.go_on(to, reading, others, connections.clone());
             connections.spawn_on(rest, &runtime);
@@ -275,8 +275,11 @@ impl<S: Service> Serving<S> {
             }
             self.make_room(&frame, &mut share).await?;
             // What it takes to answer is larger than all the rest, and a quiet connection does without.
-            Box::pin(self.take(frame, &mut out)).await?;
+            let awaited = Box::pin(self.take(frame, &mut out)).await?;
             drop(share);
+            if let Some(busy_poll) = &mut reading.busy_poll {
+                busy_poll.done(awaited);
+            }
             if self.connection.closed().is_cancelled() || self.connection.left().is_cancelled() {
                 return Ok(End::Closed);
             }
@@ -385,7 +388,8 @@ impl<S: Service> Serving<S> {
         Ok(())
     }
 
-    async fn take(&self, frame: Bytes, out: &mut Vec<u8>) -> Result<(), String> {
+    /// Answers a message, if its sender awaits that.
+    async fn take(&self, frame: Bytes, out: &mut Vec<u8>) -> Result<bool, String> {
         self.counters.requests.fetch_add(1, Ordering::Relaxed);
         self.counters
             .bytes_in
@@ -397,7 +401,7 @@ impl<S: Service> Serving<S> {
                 self.connection.begin_request(awaited);
                 let answered = self.answer(incoming, out).await;
                 self.connection.end_request();
-                answered
+                answered.map(|()| awaited)
             }
             Err(DecodeError::Malformed(what)) => Err(format!("malformed: {what}")),
             Err(DecodeError::Refused {
@@ -406,7 +410,7 @@ impl<S: Service> Serving<S> {
                 form,
             }) => {
                 encode(out, form, None, request_id, 0, &error.to_reply());
-                self.send(out).await
+                self.send(out).await.map(|()| true)
             }
         }
     }

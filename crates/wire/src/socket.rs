@@ -193,3 +193,67 @@ impl AsyncWrite for &Socket {
         Pin::new(held.registered()?).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn pair() -> (Socket, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (accepted, client) = tokio::join!(listener.accept(), client);
+        let socket = Socket::new(accepted.unwrap().0);
+        socket.unregister().unwrap();
+        (socket, client.unwrap())
+    }
+
+    #[tokio::test]
+    async fn what_arrives_at_an_unregistered_socket_is_there_to_be_read() {
+        let (socket, mut client) = pair().await;
+        let mut byte = [0; 1];
+        let nothing = socket.read_directly(&mut byte).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        assert!(!socket.has_ended());
+        client.write_all(b"a").await.unwrap();
+        let read = loop {
+            match socket.read_directly(&mut byte) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                read => break read.unwrap(),
+            }
+        };
+        assert_eq!((read, &byte), (1, b"a"));
+        (&socket).write_all(b"b").await.unwrap();
+        client.read_exact(&mut byte).await.unwrap();
+        assert_eq!(&byte, b"b");
+        drop(client);
+        while !socket.has_ended() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_an_unregistered_socket_is_woken() {
+        let (socket, mut client) = pair().await;
+        let readable = std::future::poll_fn(|cx| socket.poll_readable(cx));
+        let (sent, ()) = tokio::join!(client.write_all(b"a"), readable);
+        sent.unwrap();
+        socket.unregister().unwrap();
+        let mut received = vec![0; 1 << 23];
+        let large = vec![b'b'; 1 << 23];
+        let mut writing = &socket;
+        let (sent, read) =
+            tokio::join!(writing.write_all(&large), client.read_exact(&mut received));
+        sent.unwrap();
+        assert_eq!((read.unwrap(), received == large), (large.len(), true));
+        socket.unregister().unwrap();
+        let ended = tokio::spawn(async move {
+            let mut rest = Vec::new();
+            (&socket).read_to_end(&mut rest).await.map(|_| rest)
+        });
+        drop(client);
+        assert_eq!(ended.await.unwrap().unwrap(), b"a");
+    }
+}
