@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 const POLL_MAX: Duration = Duration::from_micros(100);
 /// A connection is alone if no other has sent a request for so long.
 const ALONE_AFTER: Duration = Duration::from_millis(5);
-/// How long the thread is kept from one look at all sockets to the next.
-const HOLD_MAX: Duration = Duration::from_micros(500);
+/// How long the thread is kept from one look at all sockets to the next. To give it back wakes
+/// another one.
+const HOLD_MAX: Duration = Duration::from_millis(2);
 /// A connection that waited in vain does not try again for up to so many requests.
 const REQUESTS_SKIPPED_MAX: u32 = 1024;
 
