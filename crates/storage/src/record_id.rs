@@ -114,8 +114,8 @@ impl RecordId {
         }
     }
 
-    /// Appends what stands for the id in a records key.
-    pub(crate) fn append_to_key(&self, key: &mut Vec<u8>) {
+    /// Appends what stands for the id in a records key; it says itself what it is.
+    pub fn append_to_key(&self, key: &mut Vec<u8>) {
         match self.as_ref() {
             RecordIdRef::Number(number) => key.extend_from_slice(&number.to_be_bytes()),
             RecordIdRef::Bytes(bytes) => {
@@ -129,7 +129,7 @@ impl RecordId {
 
     /// The id that a records key ends with, without the collection's.
     #[inline]
-    pub(crate) fn from_key(key: &[u8]) -> Option<RecordId> {
+    pub fn from_key(key: &[u8]) -> Option<RecordId> {
         if let Ok(number) = <[u8; NUMBER_BYTES]>::try_from(key)
             && number[0] < BYTES_MARK
         {

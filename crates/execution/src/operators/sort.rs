@@ -8,7 +8,7 @@ use banyan_query::sort::{Piece, SortPattern, SortStats, Sorted, Sorter, Sorters}
 use banyan_query::spill::Spilled;
 use banyan_query::text::TEXT_SCORE_FIELD;
 use banyan_query::{Budget, ErrorKind, QueryError};
-use banyan_storage::{RecordId, RecordIdRef};
+use banyan_storage::RecordId;
 use bson::{RawDocument, RawDocumentBuf, cstr};
 
 use super::{Counts, Explainer, Member, MemberRef, Operator, Progress, Run, Stage};
@@ -214,20 +214,15 @@ fn divide(
     Ok(parts.map(|parts| parts.into_iter().map(|(_, taking)| taking).collect()))
 }
 
-/// Appends a record's id, the key that it was found by where that is asked for, and its document.
+/// Appends whether there is a key, a record's id, the key that it was found by where that is asked for, and its document.
 fn put(member: MemberRef<'_>, out: &mut Vec<u8>) {
-    let (kind, id) = match member.record.as_ref() {
-        RecordIdRef::Number(number) => (NUMBER, &number.to_be_bytes()[..]),
-        RecordIdRef::Bytes(bytes) => (BYTES, bytes),
-    };
+    out.push(u8::from(member.key.is_some()));
+    let length_at = out.len();
+    out.extend_from_slice(&[0; 2]);
+    member.record.append_to_key(out);
     // An id is no longer than 4 KB.
-    let length = u16::try_from(id.len()).unwrap_or_default();
-    match member.key {
-        None => out.push(kind),
-        Some(_) => out.push(kind | KEYED),
-    }
-    out.extend_from_slice(&length.to_be_bytes());
-    out.extend_from_slice(id);
+    let length = u16::try_from(out.len() - length_at - 2).unwrap_or_default();
+    out[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
     if let Some(key) = member.key {
         out.extend_from_slice(key.as_bytes());
     }
@@ -236,15 +231,12 @@ fn put(member: MemberRef<'_>, out: &mut Vec<u8>) {
 
 /// What was put in front of a document, without it, and how many bytes that took.
 fn head_of(bytes: &[u8]) -> Option<(Member, usize)> {
-    let ([kind, high, low], rest) = bytes.split_first_chunk()?;
+    let ([is_keyed, high, low], rest) = bytes.split_first_chunk()?;
     let length = usize::from(u16::from_be_bytes([*high, *low]));
     let (id, rest) = rest.split_at_checked(length)?;
-    let record = match *kind & !KEYED {
-        NUMBER => RecordId::number(u64::from_be_bytes(id.try_into().ok()?)),
-        _ => RecordId::bytes(id),
-    };
+    let record = RecordId::from_key(id)?;
     let mut head = (Member::new(record, None), 3 + length);
-    if *kind & KEYED != 0 {
+    if *is_keyed != 0 {
         let length = u32::from_le_bytes(*rest.first_chunk()?) as usize;
         let key = RawDocument::from_bytes(rest.get(..length)?).ok()?;
         head.0.key = Some(Box::new(key.to_owned()));
@@ -259,12 +251,6 @@ fn member_of(bytes: Piece) -> Option<Member> {
     member.row = Some(Row::InSlab(document));
     Some(member)
 }
-
-/// What a record id is, in front of its length.
-const NUMBER: u8 = 0;
-const BYTES: u8 = 1;
-/// Beside that: whether a key lies in front of the document.
-const KEYED: u8 = 2;
 
 impl Spilled for Member {
     fn write(&self, out: &mut Vec<u8>) {

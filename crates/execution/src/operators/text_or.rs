@@ -2,7 +2,7 @@
 
 use banyan_query::spill::{ScoreOrder, Scored, Scores, Spilled};
 use banyan_query::{Budget, QueryError};
-use banyan_storage::{RecordId, RecordIdRef};
+use banyan_storage::RecordId;
 use banyan_text::WEIGHT_FIELD;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -39,30 +39,13 @@ enum State {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Found(RecordId);
 
-const NUMBER: u8 = 0;
-const BYTES: u8 = 1;
-
 impl Spilled for Found {
     fn write(&self, out: &mut Vec<u8>) {
-        match self.0.as_ref() {
-            RecordIdRef::Number(number) => {
-                out.push(NUMBER);
-                out.extend_from_slice(&number.to_be_bytes());
-            }
-            RecordIdRef::Bytes(bytes) => {
-                out.push(BYTES);
-                out.extend_from_slice(bytes);
-            }
-        }
+        self.0.append_to_key(out);
     }
 
     fn read(bytes: &[u8]) -> Option<Found> {
-        let (kind, id) = bytes.split_first()?;
-        Some(Found(match *kind {
-            NUMBER => RecordId::number(u64::from_be_bytes(id.try_into().ok()?)),
-            BYTES => RecordId::bytes(id),
-            _ => return None,
-        }))
+        RecordId::from_key(bytes).map(Found)
     }
 }
 
