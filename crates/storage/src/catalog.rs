@@ -39,7 +39,7 @@ pub struct Namespace {
 
 impl Namespace {
     pub fn new(database: &str, collection: &str) -> Namespace {
-        let full = format!("{database}.{collection}").into();
+        let full = [database, ".", collection].concat().into();
         Namespace {
             full,
             database_bytes: database.len(),
