@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use banyan_document::{Collator, DocumentWriter};
-use banyan_query::pipeline::{self, WhenNotMatched, with_id};
+use banyan_query::pipeline::{self, WhenNotMatched};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
@@ -225,7 +225,7 @@ pub async fn merge(
         if batch.is_empty() {
             return Ok(());
         }
-        let documents = batch.iter().map(|document| with_id(document));
+        let documents = batch.iter().map(|document| &**document);
         let write = merge.command(documents).map_err(query_error)?;
         let mut command = DocumentWriter::new();
         command.append_all(&write);

@@ -362,7 +362,7 @@ async fn merge_into(
         if batch.is_empty() {
             return Ok(());
         }
-        let documents = batch.iter().map(|row| with_id(row));
+        let documents = batch.iter().map(|row| &**row);
         let mut write = merge.command(documents).map_err(errors::query)?;
         validation::pass_on(ctx, &mut write)?;
         let reply = run(ctx, database, write).await?;

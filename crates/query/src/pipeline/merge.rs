@@ -1,11 +1,12 @@
 //! `$merge`: what it says, and the update that brings one result into the target.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::collections::BTreeSet;
 
 use banyan_document::element::{elements, field};
 use banyan_document::path::{self, Path};
 use banyan_document::{Collator, DocumentWriter};
+use bson::oid::ObjectId;
 use bson::raw::CString;
 use bson::{RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, cstr, rawdoc};
 
@@ -343,8 +344,17 @@ impl Merge {
         )
     }
 
-    /// The command that brings these results into the target. Each has its `_id`. Documents are found
-    /// as the target compares strings, whatever the pipeline's way.
+    /// A result that is found by its `_id`, among others, is given one if it has none. Otherwise the
+    /// document that it matches keeps its own.
+    fn identified<'r>(&self, result: &'r RawDocument) -> Cow<'r, RawDocument> {
+        match self.on.is_empty() || self.on.iter().any(|path| path == "_id") {
+            true => with_id(result),
+            false => Cow::Borrowed(result),
+        }
+    }
+
+    /// The command that brings these results into the target. Documents are found as the target
+    /// compares strings, whatever the pipeline's way.
     pub fn command(
         &self,
         results: impl IntoIterator<Item = impl Borrow<RawDocument>>,
@@ -352,14 +362,15 @@ impl Merge {
         let mut statements = RawArrayBuf::new();
         if matches!(self.when_matched, WhenMatched::Fail) {
             for result in results {
-                let result = result.borrow();
-                self.query(result)?;
-                statements.push(result);
+                let result = self.identified(result.borrow());
+                self.query(&result)?;
+                statements.push(&*result);
             }
             return Ok(rawdoc! { "insert": self.collection.as_str(), "documents": statements });
         }
         for result in results {
-            statements.push(self.statement(result.borrow())?);
+            let result = self.identified(result.borrow());
+            statements.push(self.statement(&result)?);
         }
         let mut command = rawdoc! { "update": self.collection.as_str(), "updates": statements };
         if let WhenMatched::Pipeline(pipeline) = &self.when_matched
@@ -425,6 +436,19 @@ impl Merge {
         statement.append(cstr!("upsert"), upsert);
         Ok(statement)
     }
+}
+
+/// Results without an `_id` get one, as inserted documents do.
+pub fn with_id(result: &RawDocument) -> Cow<'_, RawDocument> {
+    if field(result, "_id").is_some() {
+        return Cow::Borrowed(result);
+    }
+    let mut writer = DocumentWriter::with_capacity(result.as_bytes().len() + 32);
+    writer.append("_id", RawBsonRef::ObjectId(ObjectId::new()));
+    for element in elements(result) {
+        writer.append_element(&element);
+    }
+    Cow::Owned(writer.finish())
 }
 
 /// The fields that identify a document.
