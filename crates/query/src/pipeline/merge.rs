@@ -353,8 +353,8 @@ impl Merge {
         }
     }
 
-    /// The command that brings these results into the target. Documents are found as the target
-    /// compares strings, whatever the pipeline's way.
+    /// The command that brings these results into the target, those behind one that fails as well.
+    /// Documents are found as the target compares strings, whatever the pipeline's way.
     pub fn command(
         &self,
         results: impl IntoIterator<Item = impl Borrow<RawDocument>>,
@@ -366,13 +366,17 @@ impl Merge {
                 self.query(&result)?;
                 statements.push(&*result);
             }
-            return Ok(rawdoc! { "insert": self.collection.as_str(), "documents": statements });
+            return Ok(rawdoc! {
+                "insert": self.collection.as_str(), "documents": statements, "ordered": false,
+            });
         }
         for result in results {
             let result = self.identified(result.borrow());
             statements.push(self.statement(&result)?);
         }
-        let mut command = rawdoc! { "update": self.collection.as_str(), "updates": statements };
+        let mut command = rawdoc! {
+            "update": self.collection.as_str(), "updates": statements, "ordered": false,
+        };
         if let WhenMatched::Pipeline(pipeline) = &self.when_matched
             && !pipeline.command_variables.is_empty()
         {
