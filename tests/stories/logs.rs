@@ -228,3 +228,35 @@ async fn a_slow_operation_is_logged_with_its_plan_and_what_it_examined() -> Resu
     );
     Ok(())
 }
+
+/// Closes a connection that has asked for nothing.
+async fn come_and_go(server: &Process) {
+    let stream = tokio::net::TcpStream::connect(server.host()).await;
+    drop(stream.expect("it is accepted"));
+}
+
+#[tokio::test]
+async fn how_much_is_logged_is_set_while_the_server_runs() -> Result<()> {
+    let server = Launch::mongod().with(["-v"]).start().await;
+    let log = server.log_path();
+    let set = async |name: &str, value: bson::Bson| {
+        let reply = admin(&server, doc! { "setParameter": 1, name: value }).await?;
+        Ok::<_, anyhow::Error>(reply.get("was").cloned())
+    };
+    ensure!(set("logLevel", 0.into()).await? == Some(bson::Bson::Int32(1)));
+    come_and_go(&server).await;
+    ensure!(set("quiet", true.into()).await? == Some(bson::Bson::Boolean(false)));
+    // Only what warns is written now, and that it is rotated does not.
+    let before = messages(&log).len();
+    let rotation = admin(&server, doc! { "logRotate": 1 }).await;
+    rotation.expect("it is rotated");
+    ensure!(messages(&log).is_empty() && before > 0);
+    ensure!(set("logLevel", 1.into()).await? == Some(bson::Bson::Int32(0)));
+    come_and_go(&server).await;
+    eventually("a line for developers", || async {
+        ensure!(holds(&log, "connection ended"));
+        Ok::<_, anyhow::Error>(())
+    })
+    .await;
+    Ok(())
+}

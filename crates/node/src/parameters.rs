@@ -10,7 +10,7 @@ use banyan_access::audit_config;
 use banyan_access::cluster_time::{
     DRIFT_PARAMETER, DRIFT_SECONDS_DEFAULT, ROTATION_PARAMETER, ROTATION_SECONDS_DEFAULT,
 };
-use banyan_process::logging::{self, REDACTION_PARAMETER};
+use banyan_process::logging::{self, QUIET_PARAMETER, REDACTION_PARAMETER, VERBOSITY_PARAMETER};
 use banyan_process::{TlsMode, machine};
 use banyan_query::Memory;
 use banyan_query::memory::{DISK_BY_DEFAULT, LIMITS};
@@ -97,10 +97,9 @@ static SETTINGS: &[Setting] = &[
     integer("orphanCleanupDelaySecs", 900, 0, i32::MAX as i64),
     integer("rangeDeleterBatchDelayMS", 20, 0, i32::MAX as i64),
     integer("rangeDeleterBatchSize", i32::MAX as i64, 1, i32::MAX as i64),
-    integer("logLevel", 0, 0, 5),
+    integer(VERBOSITY_PARAMETER, 0, 0, 5),
     boolean(DISK_BY_DEFAULT, true),
-    boolean("notablescan", false),
-    boolean("quiet", false),
+    boolean(QUIET_PARAMETER, false),
     boolean(REQUIRE_PARAMETER, false),
     integer("transactionLifetimeLimitSeconds", 60, 1, i64::MAX),
     boolean("ttlMonitorEnabled", true),
@@ -133,7 +132,7 @@ const MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 impl Parameters {
     pub fn new(memory: Arc<Memory>) -> Parameters {
         Parameters {
-            values: ALL.iter().map(|s| AtomicI64::new(s.default)).collect(),
+            values: ALL.iter().map(|s| AtomicI64::new(beginning(s))).collect(),
             memory,
             query_stats: Arc::new(QueryStats::new(
                 usize::try_from(machine::memory_limit_bytes().unwrap_or(MEMORY_BYTES_DEFAULT))
@@ -269,10 +268,23 @@ impl Parameters {
         if name == query_stats::RATE_PARAMETER {
             self.query_stats.set_rate(number);
         }
-        if name == REDACTION_PARAMETER {
-            logging::redact_client_data(number != 0);
+        match name {
+            REDACTION_PARAMETER => logging::redact_client_data(number != 0),
+            QUIET_PARAMETER => logging::set_quiet(number != 0),
+            // Its greatest is 5.
+            VERBOSITY_PARAMETER => logging::set_verbosity(number as u8),
+            _ => {}
         }
         Ok(shown(setting, before))
+    }
+}
+
+/// What a parameter is before anybody sets it: as flags say, which the log was opened by.
+fn beginning(setting: &Setting) -> i64 {
+    match setting.name {
+        QUIET_PARAMETER => i64::from(logging::is_quiet()),
+        VERBOSITY_PARAMETER => i64::from(logging::verbosity()).min(setting.max),
+        _ => setting.default,
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use clap::ValueEnum;
@@ -17,7 +17,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::registry::{LookupSpan, Registry};
+use tracing_subscriber::reload;
 
 /// How many lines `getLog` can show.
 const RING_LINES: usize = 1024;
@@ -69,6 +70,15 @@ struct Ring {
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
+/// Which lines are written.
+static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
+static QUIET: AtomicBool = AtomicBool::new(false);
+static VERBOSITY: AtomicU8 = AtomicU8::new(0);
+
+/// The parameters that say so.
+pub const VERBOSITY_PARAMETER: &str = "logLevel";
+pub const QUIET_PARAMETER: &str = "quiet";
+
 /// Lines carry nothing of what clients have sent or stored.
 static REDACTS: AtomicBool = AtomicBool::new(false);
 
@@ -119,23 +129,58 @@ pub fn init(options: &LogOptions) -> io::Result<Log> {
         None => Sink::Pipe,
     };
     let log = Log::new(sink, options);
-    let level = match (options.quiet, options.verbosity) {
+    QUIET.store(options.quiet, Ordering::Relaxed);
+    VERBOSITY.store(options.verbosity, Ordering::Relaxed);
+    let (targets, handle) = reload::Layer::new(targets());
+    let subscriber =
+        tracing_subscriber::registry().with(LogLayer { log: log.clone() }.with_filter(targets));
+    tracing::subscriber::set_global_default(subscriber).map_err(io::Error::other)?;
+    FILTER.get_or_init(|| handle);
+    Ok(LOG.get_or_init(|| log).clone())
+}
+
+fn targets() -> Targets {
+    let level = match (is_quiet(), verbosity()) {
         (true, 0) => LevelFilter::WARN,
         (_, 0) => LevelFilter::INFO,
         (_, 1) => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let targets = Targets::new()
+    Targets::new()
         .with_default(LevelFilter::WARN)
         .with_target("banyan", level)
         // The programs' own modules go by the programs' names.
         .with_target("mongod", level)
         .with_target("mongos", level)
-        .with_target("configsvr", level);
-    let subscriber =
-        tracing_subscriber::registry().with(LogLayer { log: log.clone() }.with_filter(targets));
-    tracing::subscriber::set_global_default(subscriber).map_err(io::Error::other)?;
-    Ok(LOG.get_or_init(|| log).clone())
+        .with_target("configsvr", level)
+}
+
+fn filter_anew() {
+    if let Some(filter) = FILTER.get() {
+        // It fails only where the log is gone.
+        let _ = filter.reload(targets());
+    }
+}
+
+/// `logLevel`: 0 writes what an operator wants to know, 1 what a developer wants, and 2 to 5
+/// everything.
+pub fn set_verbosity(verbosity: u8) {
+    VERBOSITY.store(verbosity, Ordering::Relaxed);
+    filter_anew();
+}
+
+pub fn verbosity() -> u8 {
+    VERBOSITY.load(Ordering::Relaxed)
+}
+
+/// `quiet`: only warnings, unless a verbosity asks for more.
+pub fn set_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+    filter_anew();
+}
+
+pub fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
 }
 
 /// Moves the log file to a name with the time. One that somebody else has moved is where it
