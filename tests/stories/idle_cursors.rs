@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use bson::{Document, doc};
-use mongodb::Database;
+use futures::TryStreamExt;
+use mongodb::options::ClientOptions;
+use mongodb::{Client, Database};
 
 use banyan_tests::{Launch, within};
 
@@ -195,5 +197,75 @@ async fn an_idle_cursor_of_a_plan_that_won_a_trial_holds_no_state() -> Result<()
         seen.dedup();
         ensure!(seen.len() == 1_000, "{}", seen.len());
     }
+    Ok(())
+}
+
+/// What `$currentOp` lists of a kind.
+async fn listed(admin: &Database, kind: &str) -> Result<Vec<Document>> {
+    let stages = [
+        doc! { "$currentOp": { "idleCursors": true, "allUsers": true } },
+        doc! { "$match": { "type": kind } },
+    ];
+    Ok(admin.aggregate(stages).await?.try_collect().await?)
+}
+
+#[tokio::test]
+async fn idle_cursors_and_who_runs_what_are_listed() -> Result<()> {
+    let mongod = Launch::mongod().start().await;
+    let mut options = ClientOptions::parse(mongod.uri()).await?;
+    options.app_name = Some("till".to_owned());
+    let client = Client::with_options(options)?;
+    let (admin, test) = (client.database("admin"), client.database("test"));
+    fill(&test).await?;
+    let find = doc! { "find": "c", "filter": { "a": { "$gte": 0 } }, "batchSize": 2 };
+    let reply = test.run_command(find.clone()).await?;
+    let (ids, id) = batch(&reply)?;
+    ensure!(ids == [0, 1]);
+    let one = async || {
+        let mut all = listed(&admin, "idleCursor").await?;
+        ensure!(all.len() == 1, "{all:?}");
+        Ok::<_, anyhow::Error>(all.remove(0))
+    };
+    let idle = one().await?;
+    ensure!(idle.get_str("ns")? == "test.c", "{idle}");
+    ensure!(idle.get_str("planSummary")?.starts_with("IXSCAN"), "{idle}");
+    let session = idle.get_document("lsid")?;
+    ensure!(session.contains_key("id") && session.contains_key("uid"));
+    let cursor = idle.get_document("cursor")?;
+    let given = |cursor: &Document| {
+        let number = |name| cursor.get_i64(name);
+        Ok::<_, anyhow::Error>((number("nDocsReturned")?, number("nBatchesReturned")?))
+    };
+    ensure!(cursor.get_i64("cursorId")? == id && given(cursor)? == (2, 1));
+    ensure!(!cursor.get_bool("tailable")? && !cursor.get_bool("noCursorTimeout")?);
+    let origin = cursor.get_document("originatingCommand")?;
+    ensure!(origin.get("filter") == find.get("filter"), "{origin}");
+    let opened = cursor.get_datetime("createdDate")?;
+
+    let more = doc! { "getMore": id, "collection": "c", "batchSize": 3 };
+    ensure!(batch(&test.run_command(more).await?)?.0 == [2, 3, 4]);
+    within(Duration::from_secs(20), "it is idle again", || async {
+        let idle = one().await?;
+        let cursor = idle.get_document("cursor")?;
+        ensure!(given(cursor)? == (5, 2), "{idle}");
+        ensure!(cursor.get_datetime("lastAccessDate")? >= opened, "{idle}");
+        Ok(())
+    })
+    .await;
+
+    let running = listed(&admin, "op").await?;
+    let own = running.iter().find(|one| {
+        let command = one.get_document("command");
+        command.is_ok_and(|command| command.contains_key("aggregate"))
+    });
+    let own = own.context("the question itself is listed")?;
+    ensure!(own.get_str("appName")? == "till", "{own}");
+    let driver = own.get_document("clientMetadata")?.get_document("driver")?;
+    ensure!(driver.get_str("name")?.contains("rust"), "{driver}");
+    let port = format!(":{}", mongod.port);
+    ensure!(own.get_str("host")?.ends_with(&port) && own.contains_key("lsid"));
+    test.run_command(doc! { "killCursors": "c", "cursors": [id] })
+        .await?;
+    ensure!(listed(&admin, "idleCursor").await?.is_empty());
     Ok(())
 }

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use banyan_execution::PlanSummaryStats;
 use banyan_execution::{Cause, Interrupt};
-use banyan_wire::{Connection, Request};
-use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
+use banyan_wire::{Connection, Request, SessionId};
+use bson::{RawArrayBuf, RawBsonRef, RawDocumentBuf, rawdoc};
 use parking_lot::Mutex;
 
 use banyan_access::identity::Owner;
@@ -31,7 +31,6 @@ pub struct Operation {
     /// The command as it came; copied only when someone asks, since [`Request`] shares its buffer.
     pub body: banyan_wire::Doc,
     pub started: Instant,
-    pub started_at: SystemTime,
     pub interrupt: Interrupt,
     /// The plan that it runs, once it runs one.
     plan: Mutex<Option<Arc<PlanSummaryStats>>>,
@@ -134,7 +133,6 @@ impl Operations {
             owner,
             body: request.body.clone(),
             started: Instant::now(),
-            started_at: SystemTime::now(),
             interrupt,
             plan: Mutex::default(),
             progress: Mutex::default(),
@@ -162,7 +160,6 @@ impl Operations {
             owner: None,
             body: body.into(),
             started: Instant::now(),
-            started_at: SystemTime::now(),
             interrupt,
             plan: Mutex::default(),
             progress: Mutex::default(),
@@ -246,35 +243,39 @@ impl Operations {
     }
 }
 
-/// The fields of an operation in `currentOp`'s `inprog`.
-pub fn describe(operation: &Operation) -> RawDocumentBuf {
+/// The fields of an operation in `currentOp`'s `inprog`. `host`: the member's own address.
+pub fn describe(operation: &Operation, host: &str) -> RawDocumentBuf {
     let running = operation.started.elapsed();
     let mut document = bson::rawdoc! {
         "type": "op",
+        "host": host,
         "desc": operation.description.as_str(),
-        "opid": operation.id,
-        "active": true,
-        "op": operation_word(operation.command),
-        "secs_running": i64::try_from(running.as_secs()).unwrap_or(i64::MAX),
-        "microsecs_running": i64::try_from(running.as_micros()).unwrap_or(i64::MAX),
-        "currentOpTime": bson::DateTime::from_system_time(operation.started_at)
-            .try_to_rfc3339_string()
-            .unwrap_or_default(),
     };
     if let Some(connection) = &operation.connection {
-        let id = i64::try_from(connection.id).unwrap_or(i64::MAX);
-        document.append(bson::cstr!("connectionId"), id);
-        document.append(bson::cstr!("client"), connection.peer.to_string());
-        let owner = operation.owner.as_ref();
-        if let Some(owner) = owner.filter(|owner| !owner.is_nobody()) {
-            let users: RawArrayBuf = owner
-                .names()
-                .iter()
-                .map(|name| rawdoc! { "user": name.user.as_str(), "db": name.database.as_str() })
-                .collect();
-            document.append(bson::cstr!("effectiveUsers"), users);
-        }
+        append_client(&mut document, connection);
     }
+    document.append(bson::cstr!("active"), true);
+    let now = bson::DateTime::now().try_to_rfc3339_string();
+    document.append(bson::cstr!("currentOpTime"), now.unwrap_or_default());
+    let owner = operation.owner.as_ref();
+    if let Some(owner) = owner.filter(|owner| !owner.is_nobody()) {
+        let users: RawArrayBuf = owner
+            .names()
+            .iter()
+            .map(|name| rawdoc! { "user": name.user.as_str(), "db": name.database.as_str() })
+            .collect();
+        document.append(bson::cstr!("effectiveUsers"), users);
+    }
+    document.append(bson::cstr!("threaded"), true);
+    document.append(bson::cstr!("opid"), operation.id);
+    if let Some(session) = session_of(operation) {
+        document.append(bson::cstr!("lsid"), session.document());
+    }
+    let seconds = i64::try_from(running.as_secs()).unwrap_or(i64::MAX);
+    document.append(bson::cstr!("secs_running"), seconds);
+    let micros = i64::try_from(running.as_micros()).unwrap_or(i64::MAX);
+    document.append(bson::cstr!("microsecs_running"), micros);
+    document.append(bson::cstr!("op"), operation_word(operation.command));
     let collection = match operation.command {
         "getMore" => operation.body.get("collection").ok().flatten(),
         _ => operation
@@ -305,6 +306,37 @@ pub fn describe(operation: &Operation) -> RawDocumentBuf {
         document.append(bson::cstr!("planSummary"), plan.summary.to_string());
     }
     document
+}
+
+/// Who asks, and what it has said of itself.
+fn append_client(document: &mut RawDocumentBuf, connection: &Connection) {
+    let id = i64::try_from(connection.id).unwrap_or(i64::MAX);
+    document.append(bson::cstr!("connectionId"), id);
+    document.append(bson::cstr!("client"), connection.peer.to_string());
+    if let Some(name) = application_name(connection) {
+        document.append(bson::cstr!("appName"), name);
+    }
+    if let Some(metadata) = connection.metadata() {
+        document.append(bson::cstr!("clientMetadata"), &**metadata);
+    }
+}
+
+/// What a client calls its application.
+pub fn application_name(connection: &Connection) -> Option<&str> {
+    let application = connection.metadata()?.get_document("application").ok()?;
+    application.get_str("name").ok()
+}
+
+/// The session that the command names.
+fn session_of(operation: &Operation) -> Option<SessionId> {
+    let id = operation.body.get_document("lsid").ok()?.get("id").ok()??;
+    let RawBsonRef::Binary(id) = id else {
+        return None;
+    };
+    Some(SessionId {
+        id: id.bytes.try_into().ok()?,
+        user: operation.owner.as_ref().map(|owner| owner.digest()),
+    })
 }
 
 /// What MongoDB's `currentOp` and log call an operation.

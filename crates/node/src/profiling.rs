@@ -8,12 +8,12 @@ use banyan_document::is_true;
 use banyan_execution::PlanSummaryStats;
 use banyan_execution::RowStream;
 use banyan_execution::work::Work;
-use banyan_wire::{CommandError, Connection, ErrorCode, OWN_CONNECTION_ID, Origin, Request};
+use banyan_wire::{CommandError, ErrorCode, OWN_CONNECTION_ID, Origin, Request};
 use bson::{DateTime, RawArrayBuf, RawBsonRef, RawDocumentBuf, cstr, rawdoc};
 
 use crate::commands::table::{CommandResult, CommandSpec, Needs};
 use crate::context::CommandContext;
-use crate::operations::operation_word;
+use crate::operations::{application_name, operation_word};
 use crate::profiler::Settings;
 use crate::shape;
 
@@ -422,10 +422,9 @@ pub fn note_stages(ctx: &CommandContext<'_>, rows: &dyn RowStream) {
     }
 }
 
-/// The command of a cursor, for those that continue it.
-pub fn origin(ctx: &CommandContext<'_>) -> Option<Arc<RawDocumentBuf>> {
-    let is_on = ctx.node.profiler.is_on();
-    is_on.then(|| Arc::new(shown_command(ctx)))
+/// The command of a cursor, for those that continue it or ask what is open.
+pub fn origin(ctx: &CommandContext<'_>) -> Arc<RawDocumentBuf> {
+    Arc::new(shown_command(ctx))
 }
 
 fn append_command(entry: &mut RawDocumentBuf, database: &str, command: RawDocumentBuf) {
@@ -498,11 +497,6 @@ fn append_client(entry: &mut RawDocumentBuf, ctx: &CommandContext<'_>) {
         .map(|name| format!("{}@{}", name.user, name.database));
     entry.append(cstr!("allUsers"), all);
     entry.append(cstr!("user"), first.unwrap_or_default());
-}
-
-fn application_name(conn: &Connection) -> Option<&str> {
-    let application = conn.metadata()?.get_document("application").ok()?;
-    application.get_str("name").ok()
 }
 
 /// The collection that a command names.

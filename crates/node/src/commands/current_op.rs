@@ -35,8 +35,7 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
         if only_own && !is_own(ctx, &operation) {
             continue;
         }
-        let mut described = operations::describe(&operation);
-        described.append(cstr!("host"), ctx.node.info.address.as_str());
+        let described = operations::describe(&operation, &ctx.node.info.address);
         if filter.try_matches(&described).map_err(errors::query)? {
             in_progress.push(described);
         }

@@ -149,6 +149,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         ctx.work.returned.add(batch.count());
         let mut id = 0;
         if !ended {
+            cursor.note_batch(batch.count());
             let documents = parameters.documents();
             read_ahead::put_back(ctx, parameters.id, cursor, batch.bytes(), documents)?;
             guard.given_back();

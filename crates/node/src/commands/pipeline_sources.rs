@@ -462,12 +462,7 @@ pub fn documents(
         CURRENT_OP => {
             check_place(ctx, CURRENT_OP)?;
             ctx.interrupt();
-            let all = flag(argument, "allUsers");
-            let operations = ctx.node.operations.all();
-            let shown = operations
-                .iter()
-                .filter(|one| all || current_op::is_own(ctx, one));
-            Ok(shown.map(|one| operations::describe(one)).collect())
+            Ok(current_operations(ctx, argument))
         }
         "$listCatalog" => list_catalog::documents(ctx, collection),
         cluster_catalog::STAGE => list_cluster_catalog::documents(ctx, collection, argument),
@@ -487,7 +482,27 @@ pub fn documents(
     }
 }
 
-/// A stage is asked about another namespace than its own.
+/// What runs, and the cursors that wait to be read, where that is asked for.
+fn current_operations(ctx: &CommandContext<'_>, options: &RawDocument) -> Vec<RawDocumentBuf> {
+    let all = flag(options, "allUsers");
+    let host = &*ctx.node.info.address;
+    let operations = ctx.node.operations.all();
+    let shown = operations
+        .iter()
+        .filter(|one| all || current_op::is_own(ctx, one));
+    let mut described: Vec<_> = shown.map(|one| operations::describe(one, host)).collect();
+    if flag(options, "idleCursors") {
+        let sees_all = all || !ctx.node.access.is_enforced();
+        let own = first::user(ctx);
+        let cursors = ctx
+            .node
+            .cursors
+            .idle(|opener| sees_all || opener.user == own);
+        described.extend(cursors.iter().map(|cursor| cursor.describe(host)));
+    }
+    described
+}
+
 /// Whether a first stage may be asked of this database, whether it is run or explained.
 pub fn check_place(ctx: &CommandContext<'_>, stage: &str) -> Result<(), CommandError> {
     match stage {
@@ -496,6 +511,7 @@ pub fn check_place(ctx: &CommandContext<'_>, stage: &str) -> Result<(), CommandE
     }
 }
 
+/// A stage is asked about another namespace than its own.
 fn elsewhere(why: &str) -> CommandError {
     CommandError::new(ErrorCode::InvalidNamespace, why)
 }

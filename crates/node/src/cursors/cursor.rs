@@ -61,10 +61,18 @@ pub struct Opener {
     pub api: ApiParameters,
 }
 
+/// What has been given out of a result.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Given {
+    pub documents: u64,
+    pub batches: u64,
+}
+
 /// The rest of a result.
 pub struct Cursor {
     pub namespace: String,
     pub opener: Opener,
+    pub(super) opened: Instant,
     pub rows: Rows,
     /// Where the rows look for the interruption of the command that reads them.
     pub slot: Arc<InterruptSlot>,
@@ -95,8 +103,9 @@ pub struct Cursor {
     pub stats: Option<Arc<PlanSummaryStats>>,
     /// Every reply tells it, for a read of a certain time.
     pub at_cluster_time: Option<Timestamp>,
-    /// The command that opened it, while somebody profiles.
+    /// The command that opened it.
     pub origin: Option<Arc<RawDocumentBuf>>,
+    pub(super) given: Given,
     /// Where its query is counted, if it is.
     pub recording: Option<Arc<Recording>>,
 }
@@ -106,6 +115,7 @@ impl Cursor {
         Cursor {
             namespace,
             opener: Opener::default(),
+            opened: Instant::now(),
             rows,
             slot,
             remaining: None,
@@ -124,8 +134,15 @@ impl Cursor {
             stats: None,
             at_cluster_time: None,
             origin: None,
+            given: Given::default(),
             recording: None,
         }
+    }
+
+    /// A batch of so many documents goes out.
+    pub fn note_batch(&mut self, documents: u64) {
+        self.given.batches += 1;
+        self.given.documents += documents;
     }
 
     /// Rows of a batch were looked for, for so long.

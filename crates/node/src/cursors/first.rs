@@ -65,7 +65,8 @@ pub fn reply(
         session: ctx.session,
         api: ctx.api,
     };
-    cursor.origin = profiling::origin(ctx);
+    cursor.origin = Some(profiling::origin(ctx));
+    cursor.note_batch(batch.count());
     cursor.recording = ctx.query.recording().cloned();
     cursor.time_left = match cursor.tail {
         Tail::Waits => None,

@@ -8,6 +8,7 @@ mod ahead;
 pub mod batch;
 mod cursor;
 pub mod first;
+mod idle;
 pub mod read_ahead;
 
 use std::collections::HashMap;
@@ -22,6 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 pub use cursor::{Cursor, Following, Opener, Tail};
+pub use idle::IdleCursor;
 
 /// Open cursors are spread over this many locks.
 const SHARDS: usize = 16;
@@ -447,6 +449,21 @@ impl CursorManager {
         shards
             .map(|shard| shard.lock().values().filter(|slot| holds(slot)).count())
             .sum()
+    }
+
+    /// What is told of the cursors that nobody reads at the moment, where whoever asks `may_see` them.
+    pub fn idle(&self, may_see: impl Fn(&Opener) -> bool) -> Vec<IdleCursor> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            for (id, slot) in shard.lock().iter() {
+                if let Slot::Idle { cursor, since, .. } = slot
+                    && may_see(&cursor.opener)
+                {
+                    all.push(IdleCursor::new(*id, cursor, since.elapsed()));
+                }
+            }
+        }
+        all
     }
 
     pub fn counts(&self) -> CursorCounts {
