@@ -18,6 +18,8 @@ pub enum Summary {
     Sample,
     ById(Arc<Index>),
     Index(Arc<Index>),
+    /// A document for each value of a field.
+    Distinct(Arc<Index>),
     /// A part of a clustered collection.
     Clustered(Arc<Index>),
     Union(Vec<Arc<Index>>),
@@ -33,6 +35,7 @@ impl Summary {
             Summary::Nothing | Summary::Scan | Summary::Sample => PlanName::Collection,
             Summary::ById(_) => PlanName::Index(ID_INDEX_NAME.to_owned()),
             Summary::Index(index)
+            | Summary::Distinct(index)
             | Summary::Clustered(index)
             | Summary::Near(index)
             | Summary::Text(index, _) => PlanName::Index(index.name.clone()),
@@ -48,6 +51,7 @@ impl Summary {
             Summary::Nothing | Summary::Scan | Summary::Sample => &[],
             Summary::ById(index)
             | Summary::Index(index)
+            | Summary::Distinct(index)
             | Summary::Clustered(index)
             | Summary::Near(index)
             | Summary::Text(index, _) => std::slice::from_ref(index),
@@ -63,6 +67,9 @@ impl Summary {
             Access::Collection { .. } => Summary::Scan,
             Access::Index { bounds, .. } if solution.by_id && bounds.index.is_id() => {
                 Summary::ById(bounds.index.clone())
+            }
+            Access::Index { bounds, .. } if solution.distinct.is_some() => {
+                Summary::Distinct(bounds.index.clone())
             }
             Access::Index { bounds, .. } if !bounds.index.is_clustered() => {
                 Summary::Index(bounds.index.clone())
@@ -89,6 +96,7 @@ impl fmt::Display for Summary {
             Summary::Sample => f.write_str("MULTI_ITERATOR"),
             Summary::ById(_) => f.write_str("IDHACK"),
             Summary::Index(index) => index_scan(index, f),
+            Summary::Distinct(index) => scan_of("DISTINCT_SCAN", index, f),
             Summary::Near(index) => scan_of("GEO_NEAR_2DSPHERE", index, f),
             Summary::Text(_, 0) => f.write_str("EOF"),
             Summary::Text(index, terms) => {

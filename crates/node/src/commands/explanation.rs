@@ -1,5 +1,6 @@
 //! The explanation of a search for documents, drawn from the plan that ran.
 
+use banyan_document::{DocumentWriter, elements};
 use banyan_execution::plan::explain::clamp;
 use banyan_execution::{Executor, Request};
 use banyan_wire::{CommandError, ErrorCode};
@@ -246,7 +247,14 @@ pub fn finish(
     if let Some(shape) = &ctx.query.shape {
         reply.append(cstr!("queryShapeHash"), shape.to_string());
     }
-    reply.append(cstr!("command"), inner);
+    let mut command = DocumentWriter::new();
+    for element in elements(inner) {
+        if element.name() != "$db" {
+            command.append_element(&element);
+        }
+    }
+    command.append_str("$db", ctx.database());
+    reply.append(cstr!("command"), command.finish());
     reply.append(
         cstr!("serverInfo"),
         rawdoc! {
