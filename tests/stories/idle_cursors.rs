@@ -267,5 +267,15 @@ async fn idle_cursors_and_who_runs_what_are_listed() -> Result<()> {
     test.run_command(doc! { "killCursors": "c", "cursors": [id] })
         .await?;
     ensure!(listed(&admin, "idleCursor").await?.is_empty());
+
+    // Of a large command only the beginning is kept.
+    let large =
+        doc! { "find": "c", "filter": { "a": { "$ne": "x".repeat(1 << 20) } }, "batchSize": 2 };
+    test.run_command(large).await?;
+    let idle = one().await?;
+    let cursor = idle.get_document("cursor")?;
+    let origin = cursor.get_document("originatingCommand")?;
+    let kept = origin.get_str("$truncated").map(str::len);
+    ensure!(kept.as_ref().is_ok_and(|kept| *kept < 100_000), "{kept:?}");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Busy polling: a connection that is alone on the server looks for its next request for a moment
-//! before its thread goes to sleep.
+//! Busy polling: a connection that is alone among those that are served alike looks for its next
+//! request for a moment before its thread goes to sleep.
 //!
 //! To put a core to sleep and to wake it costs more than a point operation. A client that sends its
 //! next request as soon as it has the answer to the last is spared both. It is no gain where others

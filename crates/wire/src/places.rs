@@ -13,6 +13,7 @@ pub(crate) struct Place {
     pub runtime: Handle,
     /// What all connections that are served alike may keep of messages.
     pub in_flight: InFlight,
+    /// Who of these has sent requests of late.
     pub requesters: Arc<Requesters>,
 }
 

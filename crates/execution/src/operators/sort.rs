@@ -214,7 +214,8 @@ fn divide(
     Ok(parts.map(|parts| parts.into_iter().map(|(_, taking)| taking).collect()))
 }
 
-/// Appends whether there is a key, a record's id, the key that it was found by where that is asked for, and its document.
+/// Appends whether there is a key, a record's id, the key that it was found by where that is asked
+/// for, and its document.
 fn put(member: MemberRef<'_>, out: &mut Vec<u8>) {
     out.push(u8::from(member.key.is_some()));
     let length_at = out.len();

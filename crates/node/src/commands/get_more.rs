@@ -141,7 +141,7 @@ fn run<'a>(ctx: &'a CommandContext<'a>) -> BoxFuture<'a, CommandResult> {
         }
         let result = continue_cursor(ctx, &parameters, &mut cursor).await;
         cursor.slot.set(None);
-        if cursor.origin.is_some() {
+        if ctx.node.profiler.is_on() {
             ctx.notes.lock().origin.clone_from(&cursor.origin);
         }
         profiling::note_stages(ctx, &*cursor.rows);
