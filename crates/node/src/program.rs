@@ -16,7 +16,7 @@ use banyan_process::{
 use banyan_storage::StoreOptions;
 use banyan_wire::server::{Options, Server};
 use banyan_wire::tls::{self, Tls};
-use banyan_wire::{Apart, Runtimes};
+use banyan_wire::{Apart, CommandError, Runtimes};
 use bson::{RawBsonRef, rawdoc};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -173,7 +173,7 @@ impl<P> Program<'_, P> {
         let node = tokio::task::block_in_place(|| Node::open(options))?;
         upkeep::start(&node);
         if !node.replication.is_replica_set() {
-            replayed(&node).await;
+            replayed(&node).await?;
         }
         // Set once, here.
         let _ = node.info.wire_counters.set(counters);
@@ -239,22 +239,33 @@ impl<P> Program<'_, P> {
 /// Waits until a standalone has applied what its log holds beyond its state, and has loaded the indexes
 /// that are committed there: it must not answer from an older state than the one it acknowledged. A
 /// member of a set has states for that.
-async fn replayed(node: &Node) {
+async fn replayed(node: &Node) -> Result<(), ProgramError> {
     let started = Instant::now();
     let mut told = false;
-    let lacks_index = || {
-        let catalog = node.replica.store.catalog();
-        let mut builds = catalog.collections().flat_map(|known| &known.builds);
-        builds.any(|build| build.is_committed)
-    };
-    let is_behind = || !node.replica.is_primary() || lacks_index();
-    while is_behind() && !node.info.stop.is_cancelled() {
+    while !node.info.stop.is_cancelled() {
+        if node.replica.is_primary() {
+            let catalog = node.replica.store.catalog();
+            let builds = catalog
+                .collections()
+                .flat_map(|known| known.builds.iter().map(move |build| (known, build)));
+            let mut lacking = builds.filter(|(_, build)| build.is_committed).peekable();
+            if lacking.peek().is_none() {
+                break;
+            }
+            for (collection, build) in lacking {
+                if let Some(source) = node.index_builds.failure(&build.id) {
+                    let namespace = collection.namespace.to_string();
+                    return Err(ProgramError::Index { namespace, source });
+                }
+            }
+        }
         if !told && started.elapsed() > Duration::from_secs(1) {
             info!("applying the log to the state of the last stop");
             told = true;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    Ok(())
 }
 
 /// The host that other members and drivers are told: the machine's name, unless only some
@@ -277,6 +288,11 @@ pub enum ProgramError {
     Listen { port: u16, source: io::Error },
     #[error("cannot take signals: {0}")]
     Signals(io::Error),
+    #[error("an index of {namespace} cannot be loaded: {source}")]
+    Index {
+        namespace: String,
+        source: CommandError,
+    },
     #[error("--setParameter: {0}")]
     Parameter(String),
     #[error("{0}")]

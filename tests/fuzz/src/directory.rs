@@ -171,12 +171,12 @@ pub async fn round(template: &Template, seed: u64, number: u64) -> Result<(Vec<S
     Ok((problems, format!("{what}: {outcome}")))
 }
 
-/// Starts a server on a copy that lacks one file; what came of it.
-pub async fn without(template: &Template, file: &str) -> Result<String> {
+/// Starts a server on a copy of which one file was changed; what came of it.
+pub async fn with(template: &Template, change: impl FnOnce(&Path) -> Result<()>) -> Result<String> {
     let folder = tempfile::tempdir()?;
     let data = folder.path().join("data");
     template.copy(&data)?;
-    fs::remove_file(data.join(file)).with_context(|| format!("there is no {file}"))?;
+    change(&data)?;
     let mut process = Launch::mongod().prepare_on(data);
     process.spawn();
     judge(&mut process).await

@@ -84,8 +84,31 @@ async fn damaged_directories_are_refused_or_served_whole() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_directory_without_its_list_of_tables_is_refused() -> Result<()> {
     let template = Template::make(false).await?;
-    let outcome = directory::without(&template, "state/keyspaces/2/current").await?;
+    let outcome = directory::with(&template, |data| {
+        Ok(std::fs::remove_file(
+            data.join("state/keyspaces/2/current"),
+        )?)
+    });
+    let outcome = outcome.await?;
     ensure!(outcome.contains("has no file `current`"), "{outcome}");
+    Ok(())
+}
+
+/// Its server tried without a pause to load an index that its log commits, and never served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_committed_index_over_damaged_documents_ends_the_start() -> Result<()> {
+    let template = Template::make(true).await?;
+    let outcome = directory::with(&template, |data| {
+        let table = data.join("state/keyspaces/1/tables/0");
+        let mut bytes = std::fs::read(&table)?;
+        bytes[100..600].fill(0);
+        Ok(std::fs::write(&table, bytes)?)
+    });
+    let outcome = outcome.await?;
+    ensure!(
+        outcome.contains("ended with 100: an index of fuzz.c cannot be loaded"),
+        "{outcome}"
+    );
     Ok(())
 }
 

@@ -41,6 +41,8 @@ pub(super) struct Active {
     /// What has taken the place of the quorum that the build began with. Who leads next does not
     /// know of it.
     pub(super) quorum: Mutex<Option<RawDocumentBuf>>,
+    /// Why it could not be loaded when that was last tried.
+    pub(super) failure: Mutex<Option<CommandError>>,
 }
 
 impl Default for IndexBuilds {
@@ -81,6 +83,12 @@ impl IndexBuilds {
     /// Changes whenever something is known of a build.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
+    }
+
+    /// Why a build could not be loaded when that was last tried.
+    pub fn failure(&self, build: &BuildId) -> Option<CommandError> {
+        let active = self.active.lock().get(build).cloned();
+        active.and_then(|active| active.failure.lock().clone())
     }
 
     pub(super) fn note_aborted(&self, build: BuildId, error: CommandError) {

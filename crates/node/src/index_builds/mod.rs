@@ -119,6 +119,7 @@ impl IndexBuilds {
                     registration: worker::register(node, collection, build),
                     votes: Mutex::default(),
                     quorum: Mutex::default(),
+                    failure: Mutex::default(),
                 });
                 if let Some(before) = active.insert(build.id, begun.clone()) {
                     before.gone.store(true, Ordering::Release);

@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How often a secondary repeats its vote.
 const VOTE_EVERY: Duration = Duration::from_millis(250);
 const VOTE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a secondary rests when it could not load, for want of disk space perhaps.
+/// How long a member rests when it could not load, for want of disk space perhaps.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A load takes no more threads: others want to write meanwhile.
@@ -167,27 +167,26 @@ async fn load(
         )
     })?;
     drop(turn);
-    match ended.map_err(errors::storage) {
+    let ended = ended.map_err(errors::storage);
+    *active.failure.lock() = ended.as_ref().err().cloned();
+    let error = match ended {
         Ok(LoadEnd::Complete) => {
             node.replica.machine.tell_of_definitions();
-            Ok(())
+            return Ok(());
         }
-        Ok(LoadEnd::Stopped) => Ok(()),
-        Err(error) if node.replica.is_primary() => {
-            let name = namespace(node, active);
-            match name {
-                Some(name) => abort(node, &name, &active.address, error).await,
-                None => Ok(()),
-            }
-        }
-        Err(error) => Err(error),
-    }
-}
-
-fn namespace(node: &Node, active: &Active) -> Option<banyan_storage::Namespace> {
+        Ok(LoadEnd::Stopped) => return Ok(()),
+        Err(error) => error,
+    };
     let catalog = node.replica.store.catalog();
-    let collection = catalog.by_id(active.address.collection)?;
-    Some(collection.namespace.clone())
+    let Some(collection) = catalog.by_id(active.address.collection) else {
+        return Ok(());
+    };
+    // One that is committed is aborted by nobody: the index is there for clients.
+    let build = collection.build(&active.address.build);
+    match build.is_some_and(|build| !build.is_committed) && node.replica.is_primary() {
+        true => abort(node, &collection.namespace, &active.address, error).await,
+        false => Err(error),
+    }
 }
 
 /// The load's view of the member.
