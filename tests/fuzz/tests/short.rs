@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use banyan_fuzz::batch::{self, Counts, Plan};
 use banyan_fuzz::directory::{self, Template};
 use banyan_fuzz::server::{Server, Shape};
@@ -97,19 +97,22 @@ async fn a_directory_without_its_list_of_tables_is_refused() -> Result<()> {
 /// Its server tried without a pause to load an index that its log commits, and never served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_committed_index_over_damaged_documents_ends_the_start() -> Result<()> {
-    let template = Template::make(true).await?;
-    let outcome = directory::with(&template, |data| {
-        let table = data.join("state/keyspaces/1/tables/0");
-        let mut bytes = std::fs::read(&table)?;
-        bytes[100..600].fill(0);
-        Ok(std::fs::write(&table, bytes)?)
-    });
-    let outcome = outcome.await?;
-    ensure!(
-        outcome.contains("ended with 100: an index of fuzz.c cannot be loaded"),
-        "{outcome}"
-    );
-    Ok(())
+    // Now and then the state on disk is so new when the server is killed that it has the index.
+    for _ in 0..10 {
+        let template = Template::make(true).await?;
+        let outcome = directory::with(&template, |data| {
+            let table = data.join("state/keyspaces/1/tables/0");
+            let mut bytes = std::fs::read(&table)?;
+            bytes[100..600].fill(0);
+            Ok(std::fs::write(&table, bytes)?)
+        });
+        let outcome = outcome.await?;
+        if outcome.starts_with("ended with 100: an index of fuzz.c cannot be loaded") {
+            return Ok(());
+        }
+        ensure!(outcome.starts_with("a find is refused"), "{outcome}");
+    }
+    bail!("no killed server had its index in the log alone")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
