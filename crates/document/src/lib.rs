@@ -10,6 +10,7 @@
 pub mod collation;
 pub mod compare;
 pub mod decimal;
+pub mod depth;
 pub mod element;
 pub mod extjson;
 pub mod field_index;
@@ -35,6 +36,7 @@ pub use key::{FieldOrder, KeyError, KeyPattern, KeyPatternError, Keys};
 pub use number::{Number, is_true};
 pub use path::{Path, PathError};
 pub use validate::{
-    COMMAND_SLACK_BYTES, Invalid, MAX_DEPTH, MAX_DOCUMENT_BYTES, MAX_MESSAGE_BYTES, validate,
+    COMMAND_SLACK_BYTES, Invalid, MAX_DEPTH, MAX_DOCUMENT_BYTES, MAX_MESSAGE_BYTES,
+    MAX_STORED_DEPTH, validate,
 };
 pub use writer::DocumentWriter;

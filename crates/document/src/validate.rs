@@ -13,8 +13,10 @@ pub const MAX_DOCUMENT_BYTES: usize = 16 * 1024 * 1024;
 pub const COMMAND_SLACK_BYTES: usize = 16 * 1024;
 /// The largest message on the wire.
 pub const MAX_MESSAGE_BYTES: usize = 48_000_000;
-/// How many documents and arrays may lie inside one another, the outermost included.
-pub const MAX_DEPTH: usize = 100;
+/// How many documents and arrays may lie inside one another in the outermost document.
+pub const MAX_DEPTH: usize = 200;
+/// The same of what a user stores, as in MongoDB: what reads it back may put something around it.
+pub const MAX_STORED_DEPTH: usize = 180;
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Invalid {
@@ -41,7 +43,7 @@ pub fn validate(bytes: &[u8]) -> Result<&RawDocument, Invalid> {
 
 /// The same with another bound on nesting, for commands that wrap a user's documents.
 pub fn validate_with_depth(bytes: &[u8], depth_max: usize) -> Result<&RawDocument, Invalid> {
-    check_document(bytes, 0, depth_max, depth_max)?;
+    check_document(bytes, 0, depth_max + 1, depth_max)?;
     RawDocument::from_bytes(bytes).map_err(|_| Invalid::Unterminated)
 }
 
@@ -297,7 +299,7 @@ mod tests {
     #[test]
     fn bounds_nesting() {
         let mut document = rawdoc! {};
-        for _ in 1..MAX_DEPTH {
+        for _ in 0..MAX_DEPTH {
             document = rawdoc! {"a": document};
         }
         validate(document.as_bytes()).unwrap();

@@ -2,10 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use banyan_document::DocumentWriter;
 use banyan_document::element::{elements, field, items};
 use banyan_document::kind;
-use banyan_document::validate::MAX_DEPTH;
+use banyan_document::{DocumentWriter, MAX_STORED_DEPTH};
 use bson::{RawArray, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::error::{ErrorKind, QueryError};
@@ -28,7 +27,7 @@ pub fn apply_oplog(
 /// Whether a difference of a document is one, whatever it meets: its sections are in order, and none
 /// says something of a field of which another one has.
 fn check_document(diff: &RawDocument, depth: usize) -> Result<(), QueryError> {
-    if depth > MAX_DEPTH {
+    if depth > MAX_STORED_DEPTH {
         return wrong(4770503, "The diff is nested too deep");
     }
     if diff.is_empty() {
@@ -123,7 +122,7 @@ fn document_with(
     diff: &RawDocument,
     depth: usize,
 ) -> Result<RawDocumentBuf, QueryError> {
-    if depth > MAX_DEPTH {
+    if depth > MAX_STORED_DEPTH {
         return wrong(4770503, "The diff is nested too deep");
     }
     if diff.is_empty() {
@@ -206,7 +205,7 @@ fn array_with(
     diff: &RawDocument,
     depth: usize,
 ) -> Result<RawArrayBuf, QueryError> {
-    if depth > MAX_DEPTH {
+    if depth > MAX_STORED_DEPTH {
         return wrong(4770503, "The diff is nested too deep");
     }
     let mut after: Vec<RawBson> = items(before).map(|item| item.value().into()).collect();

@@ -116,9 +116,9 @@ fn bind(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode
         .collect();
     let first = names.first().map_or(0, |(_, slot)| *slot);
     let body = parser.scoped(&names, body)?;
-    // What binds nothing is what is in it.
-    let binds_constants = variables.iter().all(ExpressionNode::is_constant);
-    if variables.is_empty() || (binds_constants && body.is_constant()) {
+    // What binds nothing is what is in it. With variables it is no constant, as in MongoDB, whatever
+    // they and it are.
+    if variables.is_empty() {
         return Ok(body);
     }
     Ok(ExpressionNode::special(Let {

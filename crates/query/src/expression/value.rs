@@ -1,8 +1,9 @@
 //! What operators need to know about a value: is it null, is it true, its type's name, its text.
 
+use banyan_document::depth::is_deeper;
 use banyan_document::number::Rounding;
-use banyan_document::{Number, RawFields, raw_fields};
-use bson::{RawBsonRef, RawDocument};
+use banyan_document::{MAX_DEPTH, Number};
+use bson::RawBsonRef;
 
 use crate::error::{ErrorKind, QueryError};
 
@@ -133,53 +134,17 @@ pub(crate) fn general_format(value: f64, digits: u8) -> String {
     trim(&format!("{value:.*}", (digits - 1 - exponent) as usize))
 }
 
-/// Deeper than this no computed document may nest: what walks documents does so recursively.
-const DEPTH_MAX: usize = 200;
-
-/// Refuses a computed value that nests too deep. Call it wherever a result can become part of
-/// another document again: between stages, and between the steps of a fold.
+/// Refuses a computed value that nests too deep: what walks documents does so recursively. Call it
+/// wherever a result can become part of another document again: between stages, and between the steps
+/// of a fold.
 pub(crate) fn check_depth(value: RawBsonRef<'_>) -> Result<(), QueryError> {
-    if is_deeper(value, DEPTH_MAX) {
+    if is_deeper(value, MAX_DEPTH) {
         return Err(QueryError::new(
             ErrorKind::Overflow,
-            format!("a computed document exceeds the limit of {DEPTH_MAX} levels of nesting"),
+            format!("a computed document exceeds the limit of {MAX_DEPTH} levels of nesting"),
         ));
     }
     Ok(())
-}
-
-/// What a document or an array takes besides what is in it: its length and its end.
-const LEVEL_BYTES_MIN: usize = 5;
-/// What is around the value of a field: its type and the end of its name.
-const FIELD_BYTES_MIN: usize = 2;
-
-fn is_deeper(value: RawBsonRef<'_>, levels: usize) -> bool {
-    let bytes = match value {
-        RawBsonRef::Document(document) => document.as_bytes(),
-        RawBsonRef::Array(array) => array.as_bytes(),
-        _ => return false,
-    };
-    // As a rule there is too little of it.
-    has_room(bytes.len(), levels)
-        && RawDocument::from_bytes(bytes)
-            .is_ok_and(|document| fields_are_deeper(raw_fields(document), levels))
-}
-
-/// Whether so many levels below the outermost one fit into so many bytes.
-fn has_room(bytes: usize, levels: usize) -> bool {
-    bytes >= LEVEL_BYTES_MIN + levels * (LEVEL_BYTES_MIN + FIELD_BYTES_MIN)
-}
-
-fn fields_are_deeper(mut fields: RawFields<'_>, levels: usize) -> bool {
-    if levels == 0 {
-        return true;
-    }
-    fields.any(|field| {
-        has_room(field.value_bytes().len(), levels - 1)
-            && field
-                .inner()
-                .is_some_and(|inner| fields_are_deeper(inner, levels - 1))
-    })
 }
 
 /// The elements of an array.

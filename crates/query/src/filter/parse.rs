@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use banyan_document::element::{Element, elements, items};
 use banyan_document::number::Number;
-use banyan_document::path::Path;
+use banyan_document::{MAX_STORED_DEPTH, Path, PathError};
 use bson::{RawBson, RawBsonRef, RawDocument, rawdoc};
 
 use super::buckets;
@@ -355,6 +355,10 @@ pub(super) fn equality(value: RawBsonRef<'_>) -> Result<Predicate, QueryError> {
 pub(super) fn parse_path(name: &str) -> Result<Path, QueryError> {
     if name.is_empty() {
         return Ok(Path::field(name));
+    }
+    if name.bytes().filter(|byte| *byte == b'.').count() >= MAX_STORED_DEPTH {
+        let message = PathError::TooLong.to_string();
+        return Err(QueryError::new(ErrorKind::Location(5729100), message));
     }
     Path::parse(name).map_err(|error| bad(error.to_string()))
 }

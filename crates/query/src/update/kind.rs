@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use banyan_document::Collator;
-use banyan_document::validate::MAX_DEPTH;
+use banyan_document::{Collator, MAX_STORED_DEPTH};
 use bson::oid::ObjectId;
 use bson::{DateTime, RawDocumentBuf, Timestamp};
 
@@ -75,7 +74,7 @@ impl UpdateContext {
 }
 
 pub(super) fn too_deep() -> QueryError {
-    let message = format!("Document exceeds maximum nested object depth: {MAX_DEPTH}");
+    let message = format!("Document exceeds maximum nesting depth of {MAX_STORED_DEPTH}");
     QueryError::new(ErrorKind::Overflow, message)
 }
 

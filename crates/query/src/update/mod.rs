@@ -24,9 +24,10 @@ mod tests;
 mod tree;
 mod upsert;
 
+use banyan_document::MAX_DOCUMENT_BYTES;
 use banyan_document::compare;
+use banyan_document::depth::is_too_deep_to_store;
 use banyan_document::element::{elements, field};
-use banyan_document::validate::{self, MAX_DOCUMENT_BYTES};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf};
 
 use crate::context::Context;
@@ -228,7 +229,7 @@ impl Update {
             Kind::Modifiers(modifiers) => modifiers.may_deepen,
             Kind::Pipeline(_) => true,
         };
-        if deepens && validate::validate(after.as_bytes()).is_err() {
+        if deepens && is_too_deep_to_store(after) {
             return Err(too_deep());
         }
         Ok(())

@@ -1,9 +1,9 @@
 //! What an update does at one path.
 
+use banyan_document::MAX_STORED_DEPTH;
 use banyan_document::element::{elements, items};
 use banyan_document::number::Number;
 use banyan_document::path::Path;
-use banyan_document::validate::MAX_DEPTH;
 use bson::{RawBson, RawBsonRef};
 
 use super::array::{Pull, Push};
@@ -91,7 +91,7 @@ impl Modifier {
             }
             Modifier::Push(push) => 1 + deepest(push.items()),
             Modifier::AddToSet(items) => 1 + deepest(items),
-            Modifier::RenameTo(_) => MAX_DEPTH,
+            Modifier::RenameTo(_) => MAX_STORED_DEPTH,
             _ => 0,
         }
     }

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
+use banyan_document::MAX_STORED_DEPTH;
+use banyan_document::depth::is_too_deep_to_store;
 use banyan_document::element::{elements, items};
 use banyan_document::kind;
 use banyan_document::path::Path;
-use banyan_document::validate::{MAX_DEPTH, validate};
 use bson::{RawBsonRef, RawDocument};
 
 use super::array_filter::ArrayFilter;
@@ -63,7 +64,7 @@ pub(super) fn parse(
 }
 
 fn replacement(document: &RawDocument) -> Result<Kind, QueryError> {
-    if validate(document.as_bytes()).is_err() {
+    if is_too_deep_to_store(document) {
         return Err(too_deep());
     }
     Ok(Kind::Replacement(document.to_owned()))
@@ -188,7 +189,7 @@ impl Builder {
             return Err(QueryError::new(ErrorKind::BadValue, message));
         }
         self.modifiers.positional |= parts.contains(&"$");
-        if parts.len() + modifier.operand_depth() >= MAX_DEPTH {
+        if parts.len() + modifier.operand_depth() >= MAX_STORED_DEPTH {
             self.modifiers.may_deepen = true;
         }
         if modifier.leaves_a_whole() {

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use banyan_document::depth::is_too_deep_to_store;
 use banyan_document::key::{Key, Keys};
-use banyan_document::validate::MAX_DOCUMENT_BYTES;
-use banyan_document::{elements, field};
+use banyan_document::{MAX_DOCUMENT_BYTES, MAX_STORED_DEPTH, elements, field};
 use banyan_storage::{Collection, KeyRange, RecordId, RecordIdRef, Snapshot};
 use banyan_wire::{CommandError, ErrorCode};
 use bson::oid::ObjectId;
@@ -331,12 +331,12 @@ fn refuse_dollars(id: &RawDocument) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The document with a usable `_id` as its first field.
 /// What is wrong with a document by itself, wherever it is to be inserted.
 pub fn fault_of(document: &RawDocument) -> Option<CommandError> {
     with_id(document).err()
 }
 
+/// The document with a usable `_id` as its first field.
 fn with_id(document: &RawDocument) -> Result<Cow<'_, RawDocument>, CommandError> {
     if document.as_bytes().len() > MAX_DOCUMENT_BYTES {
         return Err(CommandError::new(
@@ -344,6 +344,14 @@ fn with_id(document: &RawDocument) -> Result<Cow<'_, RawDocument>, CommandError>
             format!(
                 "object to insert too large. size in bytes: {}, max size: {MAX_DOCUMENT_BYTES}",
                 document.as_bytes().len()
+            ),
+        ));
+    }
+    if is_too_deep_to_store(document) {
+        return Err(CommandError::new(
+            ErrorCode::Overflow,
+            format!(
+                "cannot insert document because it exceeds {MAX_STORED_DEPTH} levels of nesting"
             ),
         ));
     }

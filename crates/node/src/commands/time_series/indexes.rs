@@ -36,10 +36,17 @@ pub fn to_buckets(
     for element in elements(spec) {
         match (element.name(), element.value()) {
             ("unique", value) if is_true(value) => return unsupported("Unique"),
-            ("sparse", _) if measures(spec, series) => {
-                return Err(invalid(
-                    "Sparse indexes are not supported on time-series measurements".to_owned(),
-                ));
+            ("sparse", _) => {
+                match spec.get("key").ok().flatten() {
+                    Some(RawBsonRef::Document(_) | RawBsonRef::Array(_)) => {}
+                    _ => return Err(no_object("key")),
+                }
+                if measures(spec, series) {
+                    return Err(invalid(
+                        "Sparse indexes are not supported on time-series measurements".to_owned(),
+                    ));
+                }
+                out.append_element(&element);
             }
             (EXPIRE, _) => return unsupported("TTL"),
             (PARTIAL, _) if matches!(spec.get("collation"), Ok(Some(_))) => {
@@ -61,10 +68,7 @@ pub fn to_buckets(
                 out.append_doc("key", &key_of_buckets(given, series)?);
             }
             (name @ ("key" | PARTIAL), other) if other.as_document().is_none() => {
-                return Err(CommandError::new(
-                    ErrorCode::Location(10065),
-                    format!("invalid parameter: expected an object ({name})"),
-                ));
+                return Err(no_object(name));
             }
             ("key", RawBsonRef::Document(given)) => {
                 let text = RawBsonRef::String(banyan_text::PLUGIN);
@@ -77,6 +81,13 @@ pub fn to_buckets(
         }
     }
     Ok(out.finish())
+}
+
+fn no_object(name: &str) -> CommandError {
+    CommandError::new(
+        ErrorCode::Location(10065),
+        format!("invalid parameter: expected an object ({name})"),
+    )
 }
 
 fn partial_filter(
