@@ -1,6 +1,6 @@
 //! Walking a document and the tree of a projection together.
 
-use banyan_document::element::{Element, RawFields, elements, items, raw_fields};
+use banyan_document::element::{Element, RawFields, elements, field, items, raw_fields};
 use banyan_document::writer::DocumentWriter;
 use bson::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
@@ -32,7 +32,10 @@ pub(super) fn apply(
     };
     match applier.document(&projection.fields, document, false) {
         Ok(()) => Ok(applier.writer.finish()),
-        Err(error) => Err(first_error(&projection.fields, document).unwrap_or(error)),
+        Err(error) => {
+            let root = Some(RawBsonRef::Document(document));
+            Err(first_error(&projection.fields, document, root).unwrap_or(error))
+        }
     }
 }
 
@@ -83,11 +86,23 @@ fn keep_in_items(fields: &Fields, items: RawFields<'_>, writer: &mut DocumentWri
 }
 
 /// MongoDB works out what is computed in the order in which it is written, and cuts arrays then.
+/// `value` is where the fields are put: in an array without items nothing is computed.
 #[cold]
-fn first_error(fields: &Fields, document: &RawDocument) -> Option<QueryError> {
-    fields.rules.iter().find_map(|(_, rule)| match rule {
-        Rule::Expression(expression) => expression.evaluate_owned(document).err(),
-        Rule::Fields(below) => first_error(below, document),
+fn first_error(
+    fields: &Fields,
+    root: &RawDocument,
+    value: Option<RawBsonRef<'_>>,
+) -> Option<QueryError> {
+    if let Some(RawBsonRef::Array(array)) = value {
+        return items(array).find_map(|item| first_error(fields, root, Some(item.value())));
+    }
+    let document = value.and_then(RawBsonRef::as_document);
+    fields.rules.iter().find_map(|(name, rule)| match rule {
+        Rule::Expression(expression) => expression.evaluate_owned(root).err(),
+        Rule::Fields(below) => {
+            let value = document.and_then(|document| field(document, name));
+            first_error(below, root, value)
+        }
         _ => None,
     })
 }
