@@ -165,6 +165,103 @@ async fn explain_tells_the_way_and_what_it_costs() -> Result<()> {
 }
 
 #[tokio::test]
+async fn explain_tells_what_a_write_would_do_and_what_a_lookup_reads() -> Result<()> {
+    let (_mongod, test) = with_posts().await?;
+    let explain = |command: Document| {
+        let test = test.clone();
+        async move {
+            let explain = doc! { "explain": command, "verbosity": "executionStats" };
+            anyhow::Ok(test.run_command(explain).await?)
+        }
+    };
+    let counts = |stage: &Document, names: &[&str]| -> Vec<i64> {
+        let count = |name: &&str| match stage.get(*name) {
+            Some(Bson::Int32(count)) => i64::from(*count),
+            Some(Bson::Int64(count)) => *count,
+            _ => -1,
+        };
+        names.iter().map(count).collect()
+    };
+    let modified = [
+        "nReturned",
+        "nMatched",
+        "nWouldModify",
+        "nWouldUpsert",
+        "nWouldDelete",
+    ];
+    let set = doc! { "$set": { "v": 1 } };
+    for (command, expected) in [
+        (
+            doc! { "update": "posts", "updates": [{ "q": { "group": 7 }, "u": &set, "multi": true }] },
+            [0, 100, 100, 0, -1],
+        ),
+        (
+            doc! { "update": "posts", "updates": [{ "q": { "_id": -1 }, "u": &set, "upsert": true }] },
+            [0, 0, 0, 1, -1],
+        ),
+        (
+            doc! { "delete": "posts", "deletes": [{ "q": { "group": 7 }, "limit": 0 }] },
+            [0, -1, -1, -1, 100],
+        ),
+        (
+            doc! { "findAndModify": "posts", "query": { "group": 7 }, "update": &set },
+            [1, 1, 1, 0, -1],
+        ),
+        (
+            doc! { "findAndModify": "posts", "query": { "_id": -1 }, "remove": true },
+            [0, -1, -1, -1, 0],
+        ),
+    ] {
+        let reply = explain(command).await?;
+        let stats = reply.get_document("executionStats")?;
+        let stage = stats.get_document("executionStages")?;
+        ensure!(counts(stage, &modified) == expected, "{stage}");
+        ensure!(counts(stats, &["nReturned"]) == expected[..1], "{stats}");
+    }
+    let returned = doc! {
+        "findAndModify": "posts", "query": { "group": 7 }, "update": &set, "fields": { "v": 1 },
+    };
+    let reply = explain(returned).await?;
+    let plan = reply.get_document("queryPlanner")?;
+    let plan = plan.get_document("winningPlan")?;
+    let inner = plan.get_document("inputStage")?;
+    ensure!(plan.get_str("stage")? == "PROJECTION_DEFAULT", "{plan}");
+    ensure!(inner.get_str("stage")? == "UPDATE", "{plan}");
+    let nowhere = doc! { "update": "nowhere", "updates": [{ "q": {}, "u": &set }] };
+    let reply = explain(nowhere).await?;
+    let plan = reply.get_document("queryPlanner")?;
+    ensure!(*plan.get_document("winningPlan")? == doc! { "stage": "EOF" });
+
+    let join = |local: &str, foreign: &str| {
+        let lookup = doc! {
+            "from": "posts", "localField": local, "foreignField": foreign, "as": "found",
+        };
+        let pipeline = [
+            doc! { "$match": { "_id": { "$lt": 3 } } },
+            doc! { "$lookup": lookup },
+        ];
+        doc! { "aggregate": "posts", "pipeline": pipeline.to_vec(), "cursor": {} }
+    };
+    for (command, expected, indexes) in [
+        (join("_id", "_id"), [3, 3, 0], vec!["_id_"]),
+        (join("group", "group"), [300, 300, 0], vec!["group_1__id_-1"]),
+    ] {
+        let reply = explain(command).await?;
+        let [cursor, lookup] = reply.get_array("stages")?.as_slice() else {
+            bail!("{reply}");
+        };
+        let cursor = cursor.as_document().context("a stage")?;
+        ensure!(counts(cursor, &["nReturned"]) == [3], "{cursor}");
+        let lookup = lookup.as_document().context("a stage")?;
+        let names = ["totalDocsExamined", "totalKeysExamined", "collectionScans"];
+        ensure!(counts(lookup, &names) == expected, "{lookup}");
+        let used = lookup.get_array("indexesUsed")?;
+        ensure!(used.iter().filter_map(Bson::as_str).eq(indexes), "{lookup}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_command_ends_when_its_time_is_over_or_it_is_killed() -> Result<()> {
     let (mongod, test) = with_posts().await?;
     // A million times as many documents as there are: minutes of work.

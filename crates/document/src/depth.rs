@@ -15,7 +15,8 @@ pub fn is_too_deep_to_store(document: &RawDocument) -> bool {
     is_deeper(RawBsonRef::Document(document), MAX_STORED_DEPTH)
 }
 
-/// Whether more than so many documents and arrays lie inside one another in a value.
+/// Whether more than so many documents and arrays lie inside one another, the value itself among
+/// them. An empty one inside all others does not count, as in MongoDB.
 pub fn is_deeper(value: RawBsonRef<'_>, levels: usize) -> bool {
     let bytes = match value {
         RawBsonRef::Document(document) => document.as_bytes(),
@@ -23,9 +24,9 @@ pub fn is_deeper(value: RawBsonRef<'_>, levels: usize) -> bool {
         _ => return false,
     };
     // As a rule there is too little of it.
-    has_room(bytes.len(), levels + 1)
+    has_room(bytes.len(), levels)
         && RawDocument::from_bytes(bytes)
-            .is_ok_and(|document| fields_are_deeper(raw_fields(document), levels + 1))
+            .is_ok_and(|document| fields_are_deeper(raw_fields(document), levels))
 }
 
 /// Whether so many levels below the outermost one fit into so many bytes.
@@ -35,7 +36,7 @@ fn has_room(bytes: usize, levels: usize) -> bool {
 
 fn fields_are_deeper(mut fields: RawFields<'_>, levels: usize) -> bool {
     if levels == 0 {
-        return true;
+        return fields.next().is_some();
     }
     fields.any(|field| {
         has_room(field.value_bytes().len(), levels - 1)
@@ -51,8 +52,8 @@ mod tests {
 
     use super::*;
 
-    fn nested(levels: usize, arrays: bool) -> RawDocumentBuf {
-        let mut value = RawBson::Document(rawdoc! {});
+    fn nested(levels: usize, arrays: bool, innermost: RawBson) -> RawDocumentBuf {
+        let mut value = innermost;
         for _ in 1..levels {
             value = match arrays {
                 true => RawBson::Array([value].into_iter().collect()),
@@ -66,16 +67,19 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_counted_inside_the_outermost() {
+    fn levels_are_counted_with_the_outermost_and_without_an_empty_one() {
         for arrays in [false, true] {
             for levels in [1, 2, 3, 50, 180] {
-                let document = nested(levels, arrays);
+                let document = nested(levels, arrays, RawBson::Int32(1));
                 let value = RawBsonRef::Document(&document);
                 assert!(is_deeper(value, levels - 1), "{levels}");
                 assert!(!is_deeper(value, levels), "{levels}");
             }
-            assert!(!is_too_deep_to_store(&nested(180, arrays)));
-            assert!(is_too_deep_to_store(&nested(181, arrays)));
+            let stored =
+                |levels, innermost| !is_too_deep_to_store(&nested(levels, arrays, innermost));
+            let empty = RawBson::Document(rawdoc! {});
+            assert!(stored(180, RawBson::Null) && stored(180, empty.clone()));
+            assert!(!stored(181, RawBson::Null) && !stored(181, empty));
         }
     }
 }

@@ -15,7 +15,8 @@ pub const COMMAND_SLACK_BYTES: usize = 16 * 1024;
 pub const MAX_MESSAGE_BYTES: usize = 48_000_000;
 /// How many documents and arrays may lie inside one another in the outermost document.
 pub const MAX_DEPTH: usize = 200;
-/// The same of what a user stores, as in MongoDB: what reads it back may put something around it.
+/// How many of them, the outermost included, a user may store, as in MongoDB: what reads it back may put
+/// something around it.
 pub const MAX_STORED_DEPTH: usize = 180;
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

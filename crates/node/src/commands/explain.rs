@@ -12,7 +12,7 @@ use banyan_storage::Namespace;
 use banyan_wire::{CommandError, ErrorCode};
 use bson::{RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
 
-use super::explanation::{Around, Verbosity, explain_request, finish};
+use super::explanation::{Around, Verbosity, Write, WriteKind, explain_request, finish};
 use super::table::{BoxFuture, CommandResult, CommandSpec, Run};
 use super::{aggregate, count, delete, distinct, find, find_and_modify, update};
 use crate::collation::Asked;
@@ -267,15 +267,12 @@ fn explain_write(
     ctx: &CommandContext<'_>,
     parameters: &find::Parameters<'_>,
     context: &Context,
-    write: &'static str,
+    around: Around<'_>,
     verbosity: Verbosity,
 ) -> Result<RawDocumentBuf, CommandError> {
     let query = parameters.canonical(context)?;
-    refuse_reserved(ctx, parameters.collection, write)?;
-    let around = Around {
-        write: Some(write),
-        ..Around::default()
-    };
+    let kind = around.write.map(|write| write.kind);
+    refuse_reserved(ctx, parameters.collection, kind)?;
     let request = parameters.request(ctx, query);
     explain_request(ctx, parameters.collection, request, around, verbosity)
 }
@@ -284,7 +281,7 @@ fn explain_write(
 fn refuse_reserved(
     ctx: &CommandContext<'_>,
     collection: &str,
-    write: &str,
+    write: Option<WriteKind>,
 ) -> Result<(), CommandError> {
     if collection == view::COLLECTION {
         return Err(CommandError::new(
@@ -294,7 +291,7 @@ fn refuse_reserved(
     }
     refuse_system(ctx, collection).map_err(|error| {
         let code = match (error.code, write) {
-            (ErrorCode::InvalidNamespace, "DELETE") => ErrorCode::Location(12050),
+            (ErrorCode::InvalidNamespace, Some(WriteKind::Delete)) => ErrorCode::Location(12050),
             (ErrorCode::InvalidNamespace, _) => ErrorCode::Location(10156),
             (code, _) => code,
         };
@@ -381,7 +378,13 @@ fn explain_update(
     let parsed = Update::parse(statement.update, &statement.array_filters, &context);
     let parsed = parsed.map_err(errors::query)?;
     update::check_multi(&statement, &parsed)?;
-    explain_write(ctx, &parameters, &context, "UPDATE", verbosity)
+    let is_upsert = statement.upsert;
+    let write = Write {
+        kind: WriteKind::Update { is_upsert },
+        returns: false,
+    };
+    let around = Around::write(write, None);
+    explain_write(ctx, &parameters, &context, around, verbosity)
 }
 
 fn explain_delete(
@@ -397,7 +400,12 @@ fn explain_delete(
         ..search_of(ctx, inner, statement.filter)?
     };
     let context = parameters.context(ctx)?;
-    explain_write(ctx, &parameters, &context, "DELETE", verbosity)
+    let write = Write {
+        kind: WriteKind::Delete,
+        returns: false,
+    };
+    let around = Around::write(write, None);
+    explain_write(ctx, &parameters, &context, around, verbosity)
 }
 
 fn explain_find_and_modify(
@@ -443,6 +451,16 @@ fn explain_find_and_modify(
             format!("database {} does not exist", ctx.database()),
         ));
     }
-    let write = if asked.remove { "DELETE" } else { "UPDATE" };
-    explain_write(ctx, &parameters, &context, write, verbosity)
+    let is_upsert = asked.upsert;
+    let kind = match asked.remove {
+        true => WriteKind::Delete,
+        false => WriteKind::Update { is_upsert },
+    };
+    let returned = asked.fields.filter(|fields| !fields.is_empty());
+    let write = Write {
+        kind,
+        returns: true,
+    };
+    let around = Around::write(write, returned);
+    explain_write(ctx, &parameters, &context, around, verbosity)
 }

@@ -50,12 +50,82 @@ pub struct Around<'a> {
     pub count: Option<u64>,
     /// How many there are, where that need not be counted.
     pub known: Option<u64>,
-    /// `UPDATE` or `DELETE`.
-    pub write: Option<&'static str>,
+    pub write: Option<Write>,
     /// What goes wrong when it runs is an error of the explanation, and not told in it.
     pub fails: bool,
     /// Computes this of each of them.
     pub projection: Option<&'a RawDocument>,
+    /// There is nothing that could be written to.
+    pub lacks_collection: bool,
+}
+
+impl<'a> Around<'a> {
+    /// Writes to each of them, and computes something of it then.
+    pub fn write(write: Write, projection: Option<&'a RawDocument>) -> Around<'a> {
+        Around {
+            write: Some(write),
+            projection,
+            ..Around::default()
+        }
+    }
+}
+
+/// What is done to each document that is found.
+#[derive(Debug, Clone, Copy)]
+pub struct Write {
+    pub kind: WriteKind,
+    /// The command answers with the document.
+    pub returns: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteKind {
+    Delete,
+    Update { is_upsert: bool },
+}
+
+impl WriteKind {
+    /// The name of its stage.
+    fn stage(self) -> &'static str {
+        match self {
+            WriteKind::Delete => "DELETE",
+            WriteKind::Update { .. } => "UPDATE",
+        }
+    }
+
+    /// How many documents it makes where so many are found.
+    fn upserts(self, found: u64) -> u64 {
+        u64::from(found == 0 && self == WriteKind::Update { is_upsert: true })
+    }
+}
+
+impl Write {
+    /// How many documents the command answers with.
+    fn returned(self, found: u64) -> u64 {
+        match self.returns {
+            true => found + self.kind.upserts(found),
+            false => 0,
+        }
+    }
+
+    /// The stage over a plan; `found` documents, if it has run.
+    fn over(self, plan: RawDocumentBuf, found: Option<u64>) -> RawDocumentBuf {
+        let mut stage = rawdoc! { "stage": self.kind.stage() };
+        if let Some(found) = found {
+            stage.append(cstr!("nReturned"), clamp(self.returned(found)));
+            match self.kind {
+                WriteKind::Delete => stage.append(cstr!("nWouldDelete"), clamp(found)),
+                WriteKind::Update { .. } => {
+                    // Also what would be as it was counts, as in MongoDB.
+                    stage.append(cstr!("nMatched"), clamp(found));
+                    stage.append(cstr!("nWouldModify"), clamp(found));
+                    stage.append(cstr!("nWouldUpsert"), clamp(self.kind.upserts(found)));
+                }
+            }
+        }
+        stage.append(cstr!("inputStage"), without_limit(plan));
+        stage
+    }
 }
 
 /// Explains a search for documents.
@@ -88,6 +158,10 @@ pub fn explain_run(
         ..request
     };
     let mut executor = reads::plan(ctx, collection, request)?.open(ctx)?;
+    let around = Around {
+        lacks_collection: !executor.has_collection(),
+        ..around
+    };
     let mut planner = rawdoc! {
         "namespace": format!("{}.{collection}", ctx.database()),
         "indexFilterSet": executor.has_index_filter(),
@@ -123,8 +197,7 @@ pub fn explain_run(
         // What was found before it went wrong.
         let found = ran.as_ref().ok().copied();
         let found = found.unwrap_or_else(|| returned_by(&run));
-        // A count and a write return no documents.
-        let returned = if around.returns() { found } else { 0 };
+        let returned = around.returned(found);
         let mut stats = rawdoc! { "executionSuccess": ran.is_ok() };
         if let Err(error) = &ran {
             stats.append(cstr!("errorMessage"), error.message.as_str());
@@ -161,43 +234,42 @@ pub fn hex(hash: Option<u32>) -> String {
 }
 
 impl Around<'_> {
-    /// Whether the documents that were found are those that are returned.
-    fn returns(&self) -> bool {
-        self.count.is_none() && self.write.is_none()
+    /// How many documents the command answers with where its plan finds so many.
+    fn returned(&self, found: u64) -> u64 {
+        match (self.write, self.count) {
+            (Some(write), _) => write.returned(found),
+            (None, Some(_)) => 0,
+            (None, None) => found,
+        }
     }
 
-    /// The stage of the command around a plan; `found` documents, if it has run.
+    /// The stages of the command around a plan; `found` documents, if it has run.
     fn over(&self, plan: RawDocumentBuf, found: Option<u64>) -> RawDocumentBuf {
-        if let Some(projection) = self.projection {
-            return computed(projection, plan, found);
+        let plan = match (self.write, self.count) {
+            (Some(_), _) if self.lacks_collection => without_limit(plan),
+            (Some(write), _) => write.over(plan, found),
+            (None, Some(skip)) => self.counted(skip, plan, found),
+            (None, None) => plan,
+        };
+        match self.projection {
+            Some(projection) => computed(projection, plan, found.map(|found| self.returned(found))),
+            None => plan,
         }
-        let name = match (self.write, self.count) {
-            (Some(write), _) => write,
-            (None, Some(_)) if self.known.is_some() => "RECORD_STORE_FAST_COUNT",
-            (None, Some(_)) => "COUNT",
-            (None, None) => return plan,
+    }
+
+    fn counted(&self, skip: u64, plan: RawDocumentBuf, found: Option<u64>) -> RawDocumentBuf {
+        let name = match self.known {
+            Some(_) => "RECORD_STORE_FAST_COUNT",
+            None => "COUNT",
         };
         let mut stage = rawdoc! { "stage": name };
         if let Some(found) = found {
             stage.append(cstr!("nReturned"), 0);
-            match self.count {
-                Some(skip) => {
-                    stage.append(cstr!("nCounted"), clamp(found.saturating_sub(skip)));
-                    stage.append(cstr!("nSkipped"), clamp(found.min(skip)));
-                }
-                None => {
-                    let name = match name {
-                        "DELETE" => cstr!("nWouldDelete"),
-                        _ => cstr!("nMatched"),
-                    };
-                    stage.append(name, clamp(found));
-                }
-            }
+            stage.append(cstr!("nCounted"), clamp(found.saturating_sub(skip)));
+            stage.append(cstr!("nSkipped"), clamp(found.min(skip)));
         }
-        match self.write {
-            _ if self.known.is_some() => {}
-            Some(_) => stage.append(cstr!("inputStage"), without_limit(plan)),
-            None => stage.append(cstr!("inputStage"), plan),
+        if self.known.is_none() {
+            stage.append(cstr!("inputStage"), plan);
         }
         stage
     }

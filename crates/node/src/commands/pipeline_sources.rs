@@ -10,13 +10,16 @@ use banyan_document::Collator;
 use banyan_execution::by_id;
 use banyan_execution::error::plan_killed;
 use banyan_execution::plan::near::searched_path;
+use banyan_execution::plan::summary::Summary;
 use banyan_execution::{
     Executor, InterruptSlot, LaterStates, Planned, ReadView, Request, Rest, Row,
 };
 use banyan_query::canonical::{CanonicalQuery, TextScore};
 use banyan_query::cluster_catalog;
 use banyan_query::filter::Filter;
-use banyan_query::pipeline::{Documents, ForeignQuery, GeoNear, Pipeline, Sources, outside_admin};
+use banyan_query::pipeline::{
+    Documents, ForeignQuery, GeoNear, Pipeline, ReadCost, Sources, outside_admin,
+};
 use banyan_query::query_settings::QuerySettings;
 use banyan_query::view::Resolved;
 use banyan_query::{Budget, Context, ErrorKind, JavaScript, QueryError};
@@ -235,7 +238,7 @@ impl Collections {
         };
         let request = self.with_settings(request, database, &view.collection);
         let executor = Planned::new(read, request)?.open(&self.slot)?;
-        let input = Resting::new(executor, &self.slot);
+        let input = Resting::new(executor, query.cost(), &self.slot);
         let sources = Collections {
             database: database.to_owned(),
             ..self.clone()
@@ -289,10 +292,17 @@ impl Sources for Collections {
             && let Some(keys) = keys_of(index, ids, query.collator())
         {
             let (found, slot) = (found.clone(), self.slot.clone());
+            let cost = query.cost().cloned();
+            if let Some(cost) = &cost {
+                cost.note_index(&index.name);
+            }
             let read = keys.into_iter().filter_map(move |key| {
                 let checked = slot.check();
                 let read = checked.and_then(|()| by_id::read(&found, &snapshot, &key));
                 let read = read.transpose()?;
+                if let Some(cost) = cost.as_ref().filter(|_| read.is_ok()) {
+                    cost.add(1, 1);
+                }
                 Some(read.map(|record| RawDocument::to_owned(&record)))
             });
             return Ok(Box::new(read));
@@ -323,7 +333,7 @@ impl Sources for Collections {
         };
         let request = self.with_settings(request, database, collection);
         let executor = Planned::new(view, request)?.open(&self.slot)?;
-        let resting = Resting::new(executor, &self.slot);
+        let resting = Resting::new(executor, query.cost(), &self.slot);
         Ok(Box::new(resting.map(|row| row.map(Row::into_owned))))
     }
 }
@@ -378,11 +388,32 @@ fn near_request(
 /// A plan inside of a pipeline, that rests with its cursor.
 struct Resting(Arc<RestingPlan>);
 
-struct RestingPlan(Mutex<Executor>);
+struct RestingPlan {
+    executor: Mutex<Executor>,
+    /// Where it is added up what it has cost.
+    cost: Option<Arc<ReadCost>>,
+}
+
+impl Drop for RestingPlan {
+    fn drop(&mut self) {
+        let Some(cost) = &self.cost else { return };
+        let stats = &self.executor.get_mut().stats;
+        cost.add(stats.keys(), stats.documents());
+        if matches!(stats.summary, Summary::Scan) {
+            cost.note_scan();
+        }
+        for index in stats.summary.indexes() {
+            cost.note_index(&index.name);
+        }
+    }
+}
 
 impl Resting {
-    fn new(executor: Executor, slot: &InterruptSlot) -> Resting {
-        let plan = Arc::new(RestingPlan(Mutex::new(executor)));
+    fn new(executor: Executor, cost: Option<&Arc<ReadCost>>, slot: &InterruptSlot) -> Resting {
+        let plan = Arc::new(RestingPlan {
+            executor: Mutex::new(executor),
+            cost: cost.cloned(),
+        });
         let reader: Arc<dyn Rest> = plan.clone();
         slot.add_resting(Arc::downgrade(&reader));
         Resting(plan)
@@ -393,17 +424,17 @@ impl Iterator for Resting {
     type Item = Result<Row, QueryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.0.0.lock().next()
+        self.0.executor.lock().next()
     }
 }
 
 impl Rest for RestingPlan {
     fn rest(&self) {
-        self.0.lock().save();
+        self.executor.lock().save();
     }
 
     fn holds_snapshot(&self) -> bool {
-        self.0.lock().holds_snapshot()
+        self.executor.lock().holds_snapshot()
     }
 }
 

@@ -11,6 +11,7 @@ use bson::{RawBson, RawBsonRef, RawDocumentBuf};
 use banyan_document::{Collator, DocumentWriter};
 
 use super::near_query::GeoNear;
+use super::read_cost::ReadCost;
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::error::QueryError;
@@ -30,6 +31,8 @@ pub struct ForeignQuery {
     is_scored: bool,
     /// What else is to be known of them.
     metadata: MetadataSet,
+    /// Where it is added up what reading them costs.
+    cost: Option<Arc<ReadCost>>,
 }
 
 /// A filter without variables.
@@ -73,7 +76,20 @@ impl ForeignQuery {
             near: None,
             is_scored: false,
             metadata: MetadataSet::default(),
+            cost: None,
         }
+    }
+
+    pub(super) fn costing(self, cost: &Arc<ReadCost>) -> ForeignQuery {
+        ForeignQuery {
+            cost: Some(cost.clone()),
+            ..self
+        }
+    }
+
+    /// Where it is to be added up what reading the documents costs.
+    pub fn cost(&self) -> Option<&Arc<ReadCost>> {
+        self.cost.as_ref()
     }
 
     pub(super) fn near_to(self, near: Option<GeoNear>) -> ForeignQuery {

@@ -155,4 +155,8 @@ impl StageRun for LookupRun {
         write_at(document, &self.finder.lookup.output, array, &mut writer);
         next.push(&writer.finish())
     }
+
+    fn explain(&self, out: &mut DocumentWriter) {
+        self.finder.lookup.cost.explain(out);
+    }
 }

@@ -17,6 +17,7 @@ use crate::commands::table::CommandResult;
 use crate::commands::{change_stream, pipeline_sources};
 use crate::context::CommandContext;
 use crate::errors;
+use crate::params;
 use crate::views::{self, sharded};
 
 /// Runs the stages behind a plan for what they come to: how many documents they were given, and
@@ -100,6 +101,23 @@ fn push_all(
     Ok(returned)
 }
 
+/// What feeds the stages, with what it has returned, if it has run.
+fn cursor_stage(name: &bson::raw::CStr, explained: RawDocumentBuf) -> RawDocumentBuf {
+    let ran = explained.get_document("executionStats").ok();
+    let told = |field| {
+        let value = ran?.get(field).ok()??;
+        params::number(value)
+    };
+    let counts = [told("nReturned"), told("executionTimeMillis")];
+    let mut stage = RawDocumentBuf::new();
+    stage.append(name, explained);
+    if let [Some(returned), Some(milliseconds)] = counts {
+        stage.append(cstr!("nReturned"), returned);
+        stage.append(cstr!("executionTimeMillisEstimate"), milliseconds);
+    }
+    stage
+}
+
 /// Before an aggregation is explained: what it reads besides its collection has to be here.
 /// `view`: what it was made of, if that is a view.
 pub async fn prepare_explanation(
@@ -162,9 +180,7 @@ pub fn explain(
         if pipeline.is_empty() && !is_near {
             return Ok(finish(ctx, body, cursor));
         }
-        let mut stage = RawDocumentBuf::new();
-        stage.append(name, cursor);
-        explained.push(stage);
+        explained.push(cursor_stage(name, cursor));
     }
     let first = parameters.stages.first();
     let first = first.and_then(|stage| stage.iter().next()?.ok());

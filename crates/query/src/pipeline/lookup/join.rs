@@ -229,6 +229,7 @@ impl Join {
         let query = ForeignQuery::new(conditions, collator, &self.budget);
         let query = query.scored(self.lookup.leading.is_scored());
         let query = query.told(self.lookup.leading.metadata());
+        let query = query.costing(&self.lookup.cost);
         Ok(query.near_to(self.lookup.leading.near(variables)))
     }
 
@@ -278,6 +279,7 @@ impl Join {
         let query = ForeignQuery::new(conditions, lookup.collator.as_ref(), &self.budget);
         let query = query.scored(lookup.leading.is_scored());
         let query = query.told(lookup.leading.metadata());
+        let query = query.costing(&lookup.cost);
         let documents = self.reader.documents(&query)?;
         let mut through = Through::new(&[&lookup.before], self, variables)?;
         let mut take = |document: &RawDocument| keeper.add(document);

@@ -197,6 +197,7 @@ pub(in crate::pipeline) fn parse(
         unwind,
         constants,
         collator: context.collator.clone(),
+        cost: Arc::default(),
     }));
     Ok(())
 }

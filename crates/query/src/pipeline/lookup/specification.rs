@@ -11,6 +11,7 @@ use crate::expression::value::type_name;
 use crate::expression::{Expression, FieldPath};
 use crate::pipeline::foreign::From;
 use crate::pipeline::pushdown::Leading;
+use crate::pipeline::read_cost::ReadCost;
 use crate::pipeline::sequence::Pipeline;
 use crate::pipeline::unwind::Unwind;
 
@@ -38,6 +39,8 @@ pub struct Lookup {
     pub(super) constants: Vec<Arc<dyn BoundConstant>>,
     /// How the values that join are compared as strings.
     pub(super) collator: Option<Collator>,
+    /// What all its runs have cost.
+    pub(super) cost: Arc<ReadCost>,
 }
 
 /// The documents that the pipeline of a stage with an equality brings itself, in its first stage, which

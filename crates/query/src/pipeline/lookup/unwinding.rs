@@ -92,6 +92,10 @@ impl StageRun for UnwindingRun {
         }
     }
 
+    fn explain(&self, out: &mut DocumentWriter) {
+        self.finder.lookup.cost.explain(out);
+    }
+
     fn resume(&mut self, next: &mut Next<'_>) -> Result<Flow, QueryError> {
         while let Some(found) = self.found.pop_front() {
             let index = RawBsonRef::Int64(self.index);
