@@ -279,3 +279,50 @@ async fn idle_cursors_and_who_runs_what_are_listed() -> Result<()> {
     ensure!(kept.as_ref().is_ok_and(|kept| *kept < 100_000), "{kept:?}");
     Ok(())
 }
+
+#[tokio::test]
+async fn idle_connections_are_listed_when_asked_for() -> Result<()> {
+    let mongod = Launch::mongod().start().await;
+    let mut options = ClientOptions::parse(mongod.uri()).await?;
+    options.app_name = Some("till".to_owned());
+    // One that asks for nothing from now on.
+    let resting = Client::with_options(options.clone())?;
+    resting
+        .database("test")
+        .run_command(doc! { "ping": 1 })
+        .await?;
+    options.app_name = Some("office".to_owned());
+    let admin = Client::with_options(options)?.database("admin");
+    let of_till = |all: Vec<Document>| -> Vec<Document> {
+        let is_till = |one: &Document| one.get_str("appName").is_ok_and(|name| name == "till");
+        all.into_iter().filter(is_till).collect()
+    };
+    for (asked, expected) in [(true, true), (false, false)] {
+        let stages = [doc! { "$currentOp": { "idleConnections": asked, "allUsers": true } }];
+        let all: Vec<Document> = admin.aggregate(stages).await?.try_collect().await?;
+        let found = of_till(all);
+        ensure!(found.iter().any(|one| one.get_bool("active") == Ok(false)) == expected);
+        for idle in found
+            .iter()
+            .filter(|one| one.get_bool("active") == Ok(false))
+        {
+            ensure!(
+                idle.get_str("type")? == "op" && !idle.contains_key("opid"),
+                "{idle}"
+            );
+            ensure!(idle.get_str("desc")? == format!("conn{}", idle.get_i64("connectionId")?));
+            ensure!(
+                idle.contains_key("client") && idle.contains_key("clientMetadata"),
+                "{idle}"
+            );
+        }
+        let reply = admin
+            .run_command(doc! { "currentOp": 1, "$all": asked })
+            .await?;
+        let listed = reply.get_array("inprog")?.iter();
+        let listed = listed.filter_map(|one| one.as_document().cloned());
+        let found = of_till(listed.collect());
+        ensure!(found.iter().any(|one| one.get_bool("active") == Ok(false)) == expected);
+    }
+    Ok(())
+}

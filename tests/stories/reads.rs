@@ -244,7 +244,11 @@ async fn explain_tells_what_a_write_would_do_and_what_a_lookup_reads() -> Result
     };
     for (command, expected, indexes) in [
         (join("_id", "_id"), [3, 3, 0], vec!["_id_"]),
-        (join("group", "group"), [300, 300, 0], vec!["group_1__id_-1"]),
+        (
+            join("group", "group"),
+            [300, 300, 0],
+            vec!["group_1__id_-1"],
+        ),
     ] {
         let reply = explain(command).await?;
         let [cursor, lookup] = reply.get_array("stages")?.as_slice() else {

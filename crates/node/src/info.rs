@@ -42,6 +42,8 @@ pub struct ServerInfo {
     pub recent_log: fn() -> Vec<String>,
     /// The listener's counts, once it listens.
     pub wire_counters: OnceLock<Arc<banyan_wire::Counters>>,
+    /// Who is connected to it.
+    pub presence: OnceLock<Arc<banyan_wire::Presence>>,
     /// What the operator should know, for `getLog: "startupWarnings"`.
     pub startup_warnings: Vec<String>,
 }
@@ -62,6 +64,7 @@ impl ServerInfo {
             stop: CancellationToken::new(),
             recent_log: Vec::new,
             wire_counters: OnceLock::new(),
+            presence: OnceLock::new(),
             startup_warnings: Vec::new(),
         }
     }

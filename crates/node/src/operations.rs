@@ -254,19 +254,7 @@ pub fn describe(operation: &Operation, host: &str) -> RawDocumentBuf {
     if let Some(connection) = &operation.connection {
         append_client(&mut document, connection);
     }
-    document.append(bson::cstr!("active"), true);
-    let now = bson::DateTime::now().try_to_rfc3339_string();
-    document.append(bson::cstr!("currentOpTime"), now.unwrap_or_default());
-    let owner = operation.owner.as_ref();
-    if let Some(owner) = owner.filter(|owner| !owner.is_nobody()) {
-        let users: RawArrayBuf = owner
-            .names()
-            .iter()
-            .map(|name| rawdoc! { "user": name.user.as_str(), "db": name.database.as_str() })
-            .collect();
-        document.append(bson::cstr!("effectiveUsers"), users);
-    }
-    document.append(bson::cstr!("threaded"), true);
+    append_state(&mut document, true, operation.owner.as_deref());
     document.append(bson::cstr!("opid"), operation.id);
     if let Some(session) = session_of(operation) {
         document.append(bson::cstr!("lsid"), session.document());
@@ -306,6 +294,33 @@ pub fn describe(operation: &Operation, host: &str) -> RawDocumentBuf {
         document.append(bson::cstr!("planSummary"), plan.summary.to_string());
     }
     document
+}
+
+/// A connection that asks for nothing at the moment, among the operations.
+pub fn describe_idle(connection: &Connection, owner: &Owner, host: &str) -> RawDocumentBuf {
+    let mut document = rawdoc! {
+        "type": "op",
+        "host": host,
+        "desc": format!("conn{}", connection.id),
+    };
+    append_client(&mut document, connection);
+    append_state(&mut document, false, Some(owner));
+    document
+}
+
+fn append_state(document: &mut RawDocumentBuf, active: bool, owner: Option<&Owner>) {
+    document.append(bson::cstr!("active"), active);
+    let now = bson::DateTime::now().try_to_rfc3339_string();
+    document.append(bson::cstr!("currentOpTime"), now.unwrap_or_default());
+    if let Some(owner) = owner.filter(|owner| !owner.is_nobody()) {
+        let users: RawArrayBuf = owner
+            .names()
+            .iter()
+            .map(|name| rawdoc! { "user": name.user.as_str(), "db": name.database.as_str() })
+            .collect();
+        document.append(bson::cstr!("effectiveUsers"), users);
+    }
+    document.append(bson::cstr!("threaded"), true);
 }
 
 /// Who asks, and what it has said of itself.

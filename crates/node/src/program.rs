@@ -169,7 +169,7 @@ impl<P> Program<'_, P> {
                 source,
             })?;
         let addresses = server.addresses();
-        let counters = server.counters();
+        let (counters, presence) = (server.counters(), server.presence());
         let node = tokio::task::block_in_place(|| Node::open(options))?;
         upkeep::start(&node);
         if !node.replication.is_replica_set() {
@@ -177,6 +177,7 @@ impl<P> Program<'_, P> {
         }
         // Set once, here.
         let _ = node.info.wire_counters.set(counters);
+        let _ = node.info.presence.set(presence);
         self.set_parameters(&node)?;
         let service = Arc::new(NodeService::new(node.clone(), &self.commands));
         (self.set_up)(&service);

@@ -59,6 +59,7 @@ pub use error::CommandError;
 pub use frame::{FrameError, FrameReader, HEADER_BYTES, MESSAGE_BYTES_MAX};
 pub use one_way::Overflow;
 pub use outgoing::Outgoing;
+pub use presence::Presence;
 pub use read_preference::{ReadMode, ReadPreference, TagSet};
 pub use replica_set::{ReplicaSet, ReplicaSetError, RequestOptions};
 pub use request::{Doc, Origin, Request, Sequence};

@@ -30,12 +30,24 @@ struct Client {
 
 /// The clients that are connected.
 #[derive(Default)]
-pub(crate) struct Presence {
+pub struct Presence {
     clients: Mutex<HashMap<u64, Client>>,
 }
 
 impl Presence {
-    pub fn enter(&self, connection: &Arc<Connection>, socket: &Arc<Socket>) {
+    /// The connections, in the order in which they were accepted.
+    pub fn connections(&self) -> Vec<Arc<Connection>> {
+        let clients = self.clients.lock();
+        let connections = clients.values();
+        let mut all: Vec<_> = connections
+            .filter_map(|client| client.connection.upgrade())
+            .collect();
+        drop(clients);
+        all.sort_by_key(|connection| connection.id);
+        all
+    }
+
+    pub(crate) fn enter(&self, connection: &Arc<Connection>, socket: &Arc<Socket>) {
         connection.note_socket(socket);
         let client = Client {
             connection: Arc::downgrade(connection),
@@ -45,12 +57,16 @@ impl Presence {
         self.clients.lock().insert(connection.id, client);
     }
 
-    pub fn leave(&self, connection: u64) {
+    pub(crate) fn leave(&self, connection: u64) {
         self.clients.lock().remove(&connection);
     }
 
     /// Looks until `shutdown`, and tells the service of everybody who has left.
-    pub async fn watch<S: Service>(self: Arc<Self>, service: Arc<S>, shutdown: CancellationToken) {
+    pub(crate) async fn watch<S: Service>(
+        self: Arc<Self>,
+        service: Arc<S>,
+        shutdown: CancellationToken,
+    ) {
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,

@@ -65,6 +65,7 @@ pub struct Server {
     listeners: Vec<TcpListener>,
     options: Options,
     counters: Arc<Counters>,
+    presence: Arc<Presence>,
 }
 
 /// How many connections may wait to be accepted.
@@ -96,6 +97,7 @@ impl Server {
             listeners,
             options,
             counters,
+            presence: Arc::default(),
         })
     }
 
@@ -108,6 +110,11 @@ impl Server {
 
     pub fn counters(&self) -> Arc<Counters> {
         self.counters.clone()
+    }
+
+    /// Who is connected, once it serves.
+    pub fn presence(&self) -> Arc<Presence> {
+        self.presence.clone()
     }
 
     /// Serves until `shutdown` is cancelled and the commands that were running have ended.
@@ -139,7 +146,7 @@ impl Server {
         let connections = TaskTracker::new();
         let accepting = TaskTracker::new();
         let ids = Arc::new(AtomicU64::new(1));
-        let presence = Arc::<Presence>::default();
+        let presence = self.presence;
         let watch = presence.clone().watch(service.clone(), shutdown.clone());
         accepting.spawn_on(watch, &watching);
         for listener in self.listeners {

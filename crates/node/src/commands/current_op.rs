@@ -1,7 +1,10 @@
 //! `currentOp`: what is running now.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use banyan_access::check::{self, Access, is_true};
-use banyan_access::identity;
+use banyan_access::identity::{self, Owner};
 use banyan_access::reads_and_writes;
 use banyan_security::{Action, Resource};
 use banyan_wire::{CommandError, ErrorCode, OWN_CONNECTION_ID};
@@ -31,11 +34,14 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
     let may_see_all = || identity::known(ctx.conn).allows(Action::Inprog, Resource::Cluster);
     let only_own = asked.is_some_and(|field| is_true(field.value))
         || (ctx.node.access.is_enforced() && !is_process && !may_see_all());
-    for operation in ctx.node.operations.all() {
-        if only_own && !is_own(ctx, &operation) {
-            continue;
-        }
-        let described = operations::describe(&operation, &ctx.node.info.address);
+    let host = &*ctx.node.info.address;
+    let all = ctx.node.operations.all();
+    let shown = all.iter().filter(|one| !only_own || is_own(ctx, one));
+    let mut described: Vec<_> = shown.map(|one| operations::describe(one, host)).collect();
+    if ctx.field("$all").is_some_and(|field| is_true(field.value)) {
+        described.extend(idle_connections(ctx, only_own, &all));
+    }
+    for described in described {
         if filter.try_matches(&described).map_err(errors::query)? {
             in_progress.push(described);
         }
@@ -54,11 +60,37 @@ fn run(ctx: &CommandContext<'_>) -> CommandResult {
 
 /// Whether the client's user runs the operation. Where access is not controlled, all are nobody's.
 pub fn is_own(ctx: &CommandContext<'_>, operation: &Operation) -> bool {
+    belongs(ctx, operation.owner.as_ref())
+}
+
+fn belongs(ctx: &CommandContext<'_>, theirs: Option<&Arc<Owner>>) -> bool {
     if !ctx.node.access.is_enforced() {
         return true;
     }
-    let theirs = operation.owner.as_ref().filter(|owner| !owner.is_nobody());
+    let theirs = theirs.filter(|owner| !owner.is_nobody());
     theirs.is_some() && theirs == ctx.owner.as_ref()
+}
+
+/// The connections, or the client's own, that wait for none of the `running` operations.
+pub fn idle_connections(
+    ctx: &CommandContext<'_>,
+    only_own: bool,
+    running: &[Arc<Operation>],
+) -> Vec<RawDocumentBuf> {
+    let Some(presence) = ctx.node.info.presence.get() else {
+        return Vec::new();
+    };
+    let running = running.iter().filter_map(|one| one.connection.as_ref());
+    let busy: HashSet<u64> = running.map(|connection| connection.id).collect();
+    let connections = presence.connections().into_iter();
+    let idle = connections.filter(|connection| !busy.contains(&connection.id));
+    let described = idle.filter_map(|connection| {
+        let identity = identity::known(&connection);
+        let owner = identity.owner();
+        let is_shown = !only_own || belongs(ctx, Some(owner));
+        is_shown.then(|| operations::describe_idle(&connection, owner, &ctx.node.info.address))
+    });
+    described.collect()
 }
 
 /// Every field that is not an option of the command narrows the list.

@@ -522,6 +522,9 @@ fn current_operations(ctx: &CommandContext<'_>, options: &RawDocument) -> Vec<Ra
         .iter()
         .filter(|one| all || current_op::is_own(ctx, one));
     let mut described: Vec<_> = shown.map(|one| operations::describe(one, host)).collect();
+    if flag(options, "idleConnections") {
+        described.extend(current_op::idle_connections(ctx, !all, &operations));
+    }
     if flag(options, "idleCursors") {
         let sees_all = all || !ctx.node.access.is_enforced();
         let own = first::user(ctx);
