@@ -13,6 +13,8 @@ type Decoded = (BlockOffset, u32, (usize, usize));
 /// So many are decoded at first, and the more the longer one goes on.
 const DECODED_MIN: usize = 2;
 const DECODED_MAX: usize = 64;
+/// So often more blocks are listed in vain for keys that lie far apart, until each is searched for at once.
+const TRIES: u8 = 4;
 
 /// A block of a table, or of its index.
 pub(super) struct Handle {
@@ -87,15 +89,50 @@ impl Listed {
         }
     }
 
+    /// Lists the blocks behind those that are listed. False: there are none.
+    fn list_more(&mut self) -> bool {
+        let Some((offset, _, (start, end))) = self.decoded.last().copied() else {
+            return false;
+        };
+        if self.has_ended {
+            return false;
+        }
+        let bytes = self.index.as_slice().clone();
+        self.wanted = (self.wanted * 2).min(DECODED_MAX);
+        self.decode(bytes.get(start..end), Some(offset));
+        true
+    }
+
+    /// Goes on, forward, to the first block that may hold a key behind the block that was handed out
+    /// last. False: it is not near, and has to be searched for.
+    fn skip_to(&mut self, key: &[u8], tries: &mut u8) -> bool {
+        let mut found = self.skip_listed(key);
+        if !found && *tries > 0 && self.list_more() {
+            found = self.skip_listed(key);
+            *tries -= 1;
+        }
+        if found {
+            *tries = TRIES;
+        }
+        found
+    }
+
+    /// The same among those that are listed.
+    fn skip_listed(&mut self, key: &[u8]) -> bool {
+        let bytes = self.index.as_slice();
+        let ends_before =
+            |(_, _, (start, end)): &Decoded| bytes.get(*start..*end).is_some_and(|end| end < key);
+        let listed = self.decoded.get(self.at..).unwrap_or_default();
+        if listed.last().is_none_or(ends_before) {
+            return false;
+        }
+        self.at += listed.partition_point(ends_before);
+        true
+    }
+
     fn next(&mut self) -> Option<Handle> {
-        if self.at == self.decoded.len() {
-            if self.has_ended {
-                return None;
-            }
-            let (offset, _, (start, end)) = *self.decoded.last()?;
-            let bytes = self.index.as_slice().clone();
-            self.wanted = (self.wanted * 2).min(DECODED_MAX);
-            self.decode(bytes.get(start..end), Some(offset));
+        if self.at == self.decoded.len() && !self.list_more() {
+            return None;
         }
         let (offset, size, (start, end)) = *self.decoded.get(self.at)?;
         self.at += 1;
@@ -114,6 +151,8 @@ pub(super) struct Handles {
     /// The part that is being read.
     part: Option<Listed>,
     has_parts: bool,
+    /// How often more blocks may be listed in vain.
+    tries: u8,
 }
 
 impl Handles {
@@ -128,6 +167,7 @@ impl Handles {
             top: Listed::new(IndexBlock::new(top), direction),
             part: None,
             has_parts: table.regions.index.is_some(),
+            tries: TRIES,
         })
     }
 
@@ -144,6 +184,17 @@ impl Handles {
             self.open_part(state, table, key)?;
         }
         Ok(())
+    }
+
+    /// Goes on, forward, to the first block that may hold a key behind the block that was handed out
+    /// last. False: it is not near, and nothing but a seek finds it.
+    pub(super) fn skip_to(&mut self, key: &[u8]) -> bool {
+        let tries = &mut self.tries;
+        match (&mut self.part, self.has_parts) {
+            (Some(part), true) => part.skip_to(key, tries),
+            (None, true) => false,
+            (_, false) => self.top.skip_to(key, tries),
+        }
     }
 
     fn open_part(

@@ -192,8 +192,11 @@ impl OpenTable {
         if self.block.as_ref().is_some_and(|block| block.covers(key)) {
             return Ok(());
         }
-        self.block = None;
-        self.handles.seek(state, &self.table, Some(key))?;
+        let before = self.block.take();
+        let is_ahead = before.is_some_and(|block| key > block.end.as_slice());
+        if !(is_ahead && self.handles.skip_to(key)) {
+            self.handles.seek(state, &self.table, Some(key))?;
+        }
         if self.next_block(state)?
             && let Some(block) = &mut self.block
         {
