@@ -301,10 +301,15 @@ async fn idle_connections_are_listed_when_asked_for() -> Result<()> {
         let stages = [doc! { "$currentOp": { "idleConnections": asked, "allUsers": true } }];
         let all: Vec<Document> = admin.aggregate(stages).await?.try_collect().await?;
         let found = of_till(all);
-        ensure!(found.iter().any(|one| one.get_bool("active") == Ok(false)) == expected);
+        ensure!(
+            found
+                .iter()
+                .any(|one| matches!(one.get_bool("active"), Ok(false)))
+                == expected
+        );
         for idle in found
             .iter()
-            .filter(|one| one.get_bool("active") == Ok(false))
+            .filter(|one| matches!(one.get_bool("active"), Ok(false)))
         {
             ensure!(
                 idle.get_str("type")? == "op" && !idle.contains_key("opid"),
@@ -322,7 +327,12 @@ async fn idle_connections_are_listed_when_asked_for() -> Result<()> {
         let listed = reply.get_array("inprog")?.iter();
         let listed = listed.filter_map(|one| one.as_document().cloned());
         let found = of_till(listed.collect());
-        ensure!(found.iter().any(|one| one.get_bool("active") == Ok(false)) == expected);
+        ensure!(
+            found
+                .iter()
+                .any(|one| matches!(one.get_bool("active"), Ok(false)))
+                == expected
+        );
     }
     Ok(())
 }

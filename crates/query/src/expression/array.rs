@@ -160,21 +160,26 @@ fn extreme_n<'a>(args: &Arguments<'a>, env: &Env<'a>, greatest: bool) -> Result<
     env.array_of(values)
 }
 
-/// A first operand that can be no array is refused before any document is met.
+/// A first operand that can be no array is refused before any document is met, and without one the
+/// result is known.
 fn parse_index_of_array(value: RawBsonRef<'_>, parser: &mut Parser<'_>) -> Result<ExpressionNode> {
     let arguments = parser.arguments("$indexOfArray", 2, 4, value)?;
-    if let Some(ExpressionNode::Constant(array)) = arguments.first()
-        && !matches!(
-            &**array,
-            RawBson::Array(_) | RawBson::Null | RawBson::Undefined
-        )
-        && !arguments.iter().all(ExpressionNode::is_fixed)
-    {
-        let found = type_name(Some(array.as_raw_bson_ref()));
-        let message = format!(
-            "First operand of $indexOfArray must be an array. First argument is of type: {found}"
-        );
-        parser.failed(QueryError::new(ErrorKind::Location(50809), message))?;
+    let are_fixed = arguments.iter().all(ExpressionNode::is_fixed);
+    let array = arguments
+        .first()
+        .filter(|first| !are_fixed && first.is_constant());
+    match array {
+        None => {}
+        Some(ExpressionNode::Constant(array)) if matches!(**array, RawBson::Array(_)) => {}
+        Some(ExpressionNode::Constant(array)) if !is_nullish(Some(array.as_raw_bson_ref())) => {
+            let found = type_name(Some(array.as_raw_bson_ref()));
+            let message = format!(
+                "First operand of $indexOfArray must be an array. First argument is of type: \
+                 {found}"
+            );
+            parser.failed(QueryError::new(ErrorKind::Location(50809), message))?;
+        }
+        Some(_) => return Ok(ExpressionNode::constant(RawBson::Null)),
     }
     let run: Run = index_of_array;
     let call = ExpressionNode::call("$indexOfArray", run, arguments, u32::MAX);

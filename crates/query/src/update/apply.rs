@@ -517,7 +517,8 @@ impl<'a> Applier<'a> {
         match &leaf.modifier {
             Modifier::Push(push) => {
                 let is_empty = array.is_none_or(RawArray::is_empty);
-                self.is_written |= push.sorts() && !is_empty;
+                // What it adds is not compared with what it cuts off.
+                self.is_written |= !push.items().is_empty() || push.sorts() && !is_empty;
                 self.begin_array(slot);
                 push.write(array, &mut self.writer)?;
                 self.writer.end();
