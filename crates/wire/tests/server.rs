@@ -226,7 +226,7 @@ async fn a_refused_message_is_answered_and_the_connection_lives() {
     let reply = ask(&mut stream, &mut frames, &bytes).await;
     assert_eq!(reply_document(&reply, 21).get_i32("code").unwrap(), 40571);
     let mut deep = rawdoc! {};
-    for _ in 0..150 {
+    for _ in 0..250 {
         deep = rawdoc! {"a": deep};
     }
     let body = rawdoc! {"insert": "posts", "documents": [deep], "$db": "test"};

@@ -7,8 +7,6 @@ use banyan_document::DocumentWriter;
 use bson::RawBsonRef;
 use parking_lot::Mutex;
 
-use super::stage_run::append_count;
-
 /// Several threads may read for one stage.
 #[derive(Debug, Default)]
 pub struct ReadCost {
@@ -37,10 +35,13 @@ impl ReadCost {
     }
 
     pub(super) fn explain(&self, out: &mut DocumentWriter) {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        append_count(out, "totalDocsExamined", count(&self.documents));
-        append_count(out, "totalKeysExamined", count(&self.keys));
-        append_count(out, "collectionScans", count(&self.scans));
+        let count = |counter: &AtomicU64| {
+            let count = counter.load(Ordering::Relaxed);
+            i64::try_from(count).unwrap_or(i64::MAX)
+        };
+        out.append_i64("totalDocsExamined", count(&self.documents));
+        out.append_i64("totalKeysExamined", count(&self.keys));
+        out.append_i64("collectionScans", count(&self.scans));
         out.begin_array("indexesUsed");
         for name in self.indexes.lock().iter() {
             out.push(RawBsonRef::String(name));

@@ -211,7 +211,7 @@ fn operands_keep_their_types() {
 #[test]
 fn results_stay_within_bounds() {
     let mut deep = rawdoc! {};
-    for _ in 0..98 {
+    for _ in 0..178 {
         deep = rawdoc! {"a": deep};
     }
     assert!(apply(rawdoc! {"$set": {"x": deep.clone()}}, rawdoc! {"_id": 1}).is_ok());
